@@ -1,0 +1,167 @@
+"""The nouns of Headrace: plain, frozen values without I/O, shared by every service.
+
+Wire formats (protobuf, Redis fields) are translated to and from these in ``common.wire`` only.
+"""
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Self
+
+Clock = Callable[[], float]
+"""Seconds of one process's monotonic clock; passed in wherever policy needs time."""
+
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,95}")
+
+
+class Priority(IntEnum):
+    """Importance of a request; higher is served first."""
+
+    BATCH = 1
+    NORMAL = 2
+    HIGH = 3
+    CRITICAL = 4
+
+
+class FinishReason(StrEnum):
+    """Why a choice ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    CONTENT_FILTER = "content_filter"
+    ERROR = "error"
+
+
+class Quantization(StrEnum):
+    """How bitsandbytes stores the weights of linear layers; NONE keeps the loading dtype."""
+
+    NONE = "none"
+    INT8 = "int8"
+    NF4 = "nf4"
+    FP4 = "fp4"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A share of one model's traffic, led by one scheduler at a time."""
+
+    model: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.model}/{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestId:
+    """Server-made name of a request, ``<model>:<partition>:<uuid7 hex>``.
+
+    It names model and partition, so that whoever holds it finds the record without a directory.
+    """
+
+    partition: Partition
+    unique: str
+
+    _PATTERN = re.compile(rf"(?P<model>{MODEL_NAME.pattern}):(?P<index>\d{{1,4}}):(?P<unique>[0-9a-f]{{32}})")
+
+    def __str__(self) -> str:
+        return f"{self.partition.model}:{self.partition.index}:{self.unique}"
+
+    @classmethod
+    def make(cls, model: str, num_partitions: int, *, unix_ms: int | None = None) -> Self:
+        """A new id, spread evenly over the model's partitions."""
+        unique = uuid7_hex(time.time_ns() // 1_000_000 if unix_ms is None else unix_ms)
+        return cls(Partition(model, int(unique[-8:], 16) % num_partitions), unique)
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """The id that ``text`` spells, or None when it spells none."""
+        match = cls._PATTERN.fullmatch(text)
+        if match is None:
+            return None
+        return cls(Partition(match["model"], int(match["index"])), match["unique"])
+
+
+def uuid7_hex(unix_ms: int) -> str:
+    """A UUIDv7 (RFC 9562) as 32 hex digits: 48 bits of time, then version, variant and 74 random bits."""
+    random_bits = secrets.randbits(74)
+    value = (unix_ms & (1 << 48) - 1) << 80 | 0x7 << 76 | (random_bits >> 62) << 64
+    value |= 0b10 << 62 | random_bits & (1 << 62) - 1
+    return f"{value:032x}"
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedStop:
+    """Which stop condition ended a choice: exactly one field is set."""
+
+    stop_string: str | None = None
+    stop_token_id: int | None = None
+    eos_token_id: int | None = None
+
+    def __post_init__(self) -> None:
+        named = [self.stop_string, self.stop_token_id, self.eos_token_id]
+        assert sum(value is not None for value in named) == 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are drawn, after defaults: every value is definite.
+
+    ``top_k`` 0 means off. ``temperature`` 0 means greedy.
+    """
+
+    seed: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    n: int = 1
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StopConditions:
+    """When a choice ends, after defaults."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop_in_output: bool = False
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens counted so far; cumulative and exact however a request ends."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_prompt_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """W3C trace context as it travels in metadata, stream entries and messages."""
+
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """What a request for a model has to stay inside."""
+
+    context_tokens: int
+    vocab_size: int
+    kv_capacity_tokens: int
+    default_max_tokens: int

@@ -1,0 +1,127 @@
+"""Everything that can go wrong for a caller, as one exception tree with stable labels.
+
+    HeadraceError                      code                  reason
+    ├── InvalidRequest                 INVALID_ARGUMENT      INVALID_REQUEST | CONTEXT_LENGTH_EXCEEDED
+    ├── NotImplementedYet              UNIMPLEMENTED         FIELD_NOT_IMPLEMENTED
+    ├── NotFound                       NOT_FOUND             MODEL_NOT_FOUND | REQUEST_NOT_FOUND | WORKER_NOT_FOUND
+    ├── AlreadyExists                  ALREADY_EXISTS        IDEMPOTENCY_KEY_REUSED
+    ├── QueueFull                      RESOURCE_EXHAUSTED    QUEUE_FULL                (retry helps)
+    ├── Unavailable                    UNAVAILABLE           NO_WORKER | QUEUE_UNAVAILABLE | SHUTTING_DOWN … (retry helps)
+    ├── DeadlineExceeded               DEADLINE_EXCEEDED     DEADLINE_EXCEEDED, stage in metadata
+    ├── Cancelled                      CANCELLED             CANCELLED
+    └── InternalFailure                INTERNAL              POISON_REQUEST | NUMERIC | ENGINE_ERROR …
+
+``code`` is the name of the gRPC status code; ``common.wire.status`` turns an error into a status with
+google.rpc details and back, and is the only place that knows both sides. A retry delay is given only
+where a retry can help.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class FieldViolation:
+    """A refused field: its path in the request, and what is wrong with the limit that applies."""
+
+    field: str
+    description: str
+
+
+class HeadraceError(Exception):
+    """Base of everything a caller can be told."""
+
+    code: ClassVar[str] = "UNKNOWN"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str,
+        metadata: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """``reason`` is a stable UPPER_SNAKE label; ``metadata`` are facts that belong to it."""
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.metadata = dict(metadata or {})
+        self.retry_after_s = retry_after_s
+
+
+class InvalidRequest(HeadraceError):
+    """Fields were refused; names all of them at once."""
+
+    code = "INVALID_ARGUMENT"
+
+    def __init__(
+        self,
+        violations: Sequence[FieldViolation],
+        *,
+        reason: str = "INVALID_REQUEST",
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """``violations`` must not be empty."""
+        assert violations
+        fields = "; ".join(f"{v.field}: {v.description}" for v in violations[:8])
+        more = len(violations) - 8
+        super().__init__(fields + (f"; and {more} more" if more > 0 else ""), reason=reason, metadata=metadata)
+        self.violations = tuple(violations)
+
+
+class NotImplementedYet(HeadraceError):
+    """A valid field whose feature this version does not have."""
+
+    code = "UNIMPLEMENTED"
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        """``fields`` are the paths of the fields."""
+        super().__init__(
+            f"not implemented yet: {', '.join(fields)}",
+            reason="FIELD_NOT_IMPLEMENTED",
+            metadata={"fields": ",".join(fields)},
+        )
+        self.fields = tuple(fields)
+
+
+class NotFound(HeadraceError):
+    """The named thing does not exist."""
+
+    code = "NOT_FOUND"
+
+
+class AlreadyExists(HeadraceError):
+    """The key is taken by something else."""
+
+    code = "ALREADY_EXISTS"
+
+
+class QueueFull(HeadraceError):
+    """Admission refused: a bound of the queue is reached."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+
+class Unavailable(HeadraceError):
+    """Not now; try again."""
+
+    code = "UNAVAILABLE"
+
+
+class DeadlineExceeded(HeadraceError):
+    """The deadline passed, in the stage named by ``metadata['stage']``."""
+
+    code = "DEADLINE_EXCEEDED"
+
+
+class Cancelled(HeadraceError):
+    """The request was cancelled."""
+
+    code = "CANCELLED"
+
+
+class InternalFailure(HeadraceError):
+    """The request failed on our side; repeating it unchanged would fail again."""
+
+    code = "INTERNAL"

@@ -1,0 +1,77 @@
+"""The border between the engine, which is plain Python, and whatever computes: a model or a simulation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from common.domain import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How to draw a row's next token; the generator is keyed by (seed, choice, position)."""
+
+    params: SamplingParams
+    choice: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence's share of a step: known tokens to compute, at consecutive positions.
+
+        positions   0 ........ start ........ start + len(token_ids)
+                    in the cache │ token_ids: computed now
+        block_ids   cover all of it; entry i holds positions i*block_size .. (i+1)*block_size - 1
+
+    ``draw`` is None when the step ends inside known tokens, so that nothing is to be drawn.
+    """
+
+    token_ids: Sequence[int]
+    start: int
+    block_ids: Sequence[int]
+    draw: Draw | None
+    inject_nan: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The next token of a row."""
+
+    token_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowFailed:
+    """A row failed alone; ``reason`` is a stable label such as NUMERIC."""
+
+    reason: str
+    message: str
+
+
+RowResult = Drawn | RowFailed | None
+
+
+class ModelRunner(Protocol):
+    """Computes steps over a paged KV cache of ``num_blocks`` blocks of ``block_size`` tokens."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the pool."""
+        ...
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per block."""
+        ...
+
+    def run(self, rows: Sequence[Row]) -> list[RowResult]:
+        """Compute the rows in one step.
+
+        Writes the rows' keys and values into their blocks and draws one token for each row that asks.
+        Rows never influence one another. Returns one result for each row, in order.
+
+        Raises:
+            Exception: the step failed as a whole; no row's blocks may be trusted behind ``start``.
+        """
+        ...
