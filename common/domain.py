@@ -67,7 +67,9 @@ class RequestId:
     partition: Partition
     unique: str
 
-    _PATTERN = re.compile(rf"(?P<model>{MODEL_NAME.pattern}):(?P<index>\d{{1,4}}):(?P<unique>[0-9a-f]{{32}})")
+    _PATTERN = re.compile(
+        rf"(?P<model>{MODEL_NAME.pattern}):(?P<index>\d{{1,4}}):(?P<unique>[0-9a-f]{{32}})"
+    )
 
     def __str__(self) -> str:
         return f"{self.partition.model}:{self.partition.index}:{self.unique}"

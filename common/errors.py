@@ -66,7 +66,9 @@ class InvalidRequest(HeadraceError):
         assert violations
         fields = "; ".join(f"{v.field}: {v.description}" for v in violations[:8])
         more = len(violations) - 8
-        super().__init__(fields + (f"; and {more} more" if more > 0 else ""), reason=reason, metadata=metadata)
+        super().__init__(
+            fields + (f"; and {more} more" if more > 0 else ""), reason=reason, metadata=metadata
+        )
         self.violations = tuple(violations)
 
 

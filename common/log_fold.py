@@ -12,7 +12,15 @@ was paused and wakes up can neither repeat nor alter one.
 
 from dataclasses import dataclass, field
 
-from common.records import Fact, FenceRecord, FinishRecord, LogRecord, Progress, PromptRecord, TokensRecord
+from common.records import (
+    Fact,
+    FenceRecord,
+    FinishRecord,
+    LogRecord,
+    Progress,
+    PromptRecord,
+    TokensRecord,
+)
 
 
 class LogGapError(Exception):

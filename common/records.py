@@ -54,7 +54,11 @@ class TokensRecord:
         """The record less its first ``count`` tokens and the text that came with them."""
         chars = sum(self.text_chars[:count])
         return TokensRecord(
-            self.seq + count, self.index, self.token_ids[count:], self.text[chars:], self.text_chars[count:]
+            self.seq + count,
+            self.index,
+            self.token_ids[count:],
+            self.text[chars:],
+            self.text_chars[count:],
         )
 
 
@@ -171,7 +175,9 @@ class Progress:
         if self.prompt is not None:
             yield self.prompt
         yield from self._replay_tokens(from_seq)
-        for choice in sorted(self.choices.values(), key=lambda c: c.finish is not None and c.finish.last):
+        for choice in sorted(
+            self.choices.values(), key=lambda c: c.finish is not None and c.finish.last
+        ):
             if choice.finish is not None:
                 yield choice.finish
 
