@@ -1,0 +1,32 @@
+"""Which model to load and how much room it gets."""
+
+from dataclasses import dataclass
+
+from common.domain import Quantization
+
+DEFAULT_MODEL = "SmolLM2-135M-Instruct"
+"""Name of the model that needs no download beyond a package: see ``worker.model``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """Everything that loading a model depends on.
+
+    ``model`` is a directory, a hub id or ``DEFAULT_MODEL``. None leaves a choice to the loader: ``served_model_name`` from
+    ``model``, ``dtype`` from the checkpoint, ``kv_blocks`` from ``kv_memory_mb``, that from measured memory,
+    ``context_tokens`` from the checkpoint, ``threads`` from the machine.
+    ``max_seqs`` and ``max_batch_tokens`` bound the largest step, which warm-up and memory measurement have to try.
+    """
+
+    model: str = DEFAULT_MODEL
+    served_model_name: str | None = None
+    quantization: Quantization = Quantization.INT8
+    double_quant: bool = False
+    dtype: str | None = None
+    block_size: int = 16
+    kv_blocks: int | None = None
+    kv_memory_mb: int | None = None
+    context_tokens: int | None = None
+    max_seqs: int = 64
+    max_batch_tokens: int = 512
+    threads: int | None = None
