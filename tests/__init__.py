@@ -1,0 +1,1 @@
+"""Tests: unit (pure), integration (real Redis and gRPC), e2e (processes, real model)."""

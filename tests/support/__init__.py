@@ -1,0 +1,1 @@
+"""What several tests share: servers and processes that they start and stop."""

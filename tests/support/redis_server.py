@@ -1,0 +1,153 @@
+"""A real Redis of the test's own: free loopback port, own data directory, and ways to hurt it.
+
+Fails loudly where no binary is found: a skipped Redis test proves nothing.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from deploy.local.leash import leashed
+from deploy.local.redis_command import (
+    READY_LINE,
+    Fsync,
+    find_free_port,
+    find_redis_binary,
+    redis_command,
+)
+from tests.support.time_scale import scaled
+
+# Another process may take the port between our look and Redis' bind; then another port serves.
+_MAX_PORT_TRIES = 5
+
+
+class RedisServer:
+    """One server process; `restart()` comes back on the same port with the same data."""
+
+    def __init__(
+        self, data_dir: Path, *, fsync: Fsync = Fsync.ALWAYS, binary: Path | None = None
+    ) -> None:
+        self._data_dir = data_dir
+        self._fsync = fsync
+        self._binary = binary or find_redis_binary()
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: list[str] = []
+        self._pump: threading.Thread | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        return "".join(self._lines)
+
+    def start(self) -> None:
+        """Start on a free port and return once commands are served."""
+        for _ in range(_MAX_PORT_TRIES):
+            self.port = find_free_port()
+            if self._try_start():
+                return
+            if "Address already in use" not in self.log:
+                break
+        raise RuntimeError(f"{self._binary} did not start:\n{self.log}")
+
+    def restart(self) -> None:
+        """Start again after `kill()` or `stop()` (stops first if running): same port, same data."""
+        self.stop()
+        if not self._try_start():
+            raise RuntimeError(f"{self._binary} did not come back:\n{self.log}")
+
+    def kill(self) -> None:
+        """kill -9: what was acknowledged is in the AOF, nothing else is promised."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after `pause()`."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Clean shutdown, also of a paused server; nothing happens if it is not running."""
+        if self._process is not None:
+            self.resume()
+            self._end(signal.SIGTERM)
+
+    def _try_start(self) -> bool:
+        """Whether it serves; False when it exited first (its log says why)."""
+        assert self._process is None, "the server is running already"
+        command = redis_command(self._binary, self.port, self._data_dir, self._fsync)
+        self._process = subprocess.Popen(
+            leashed(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        self._lines = []
+        settled, ready = threading.Event(), threading.Event()
+        self._pump = threading.Thread(
+            target=self._read_log, args=(self._process.stdout, ready, settled), daemon=True
+        )
+        self._pump.start()
+        in_time = settled.wait(scaled(30))
+        if not in_time or not ready.is_set():
+            self._end(signal.SIGKILL)
+        return in_time and ready.is_set()
+
+    def _read_log(self, stream: IO[str], ready: threading.Event, settled: threading.Event) -> None:
+        """Drain the log to its end; `settled` is set when the server serves or has exited."""
+        with stream:
+            for line in stream:
+                self._lines.append(line)
+                if READY_LINE in line:
+                    ready.set()
+                    settled.set()
+        settled.set()
+
+    def _end(self, signum: signal.Signals) -> None:
+        process, self._process = self._process, None
+        assert process is not None, "the server is not running"
+        process.send_signal(signum)
+        try:
+            process.wait(scaled(10))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(scaled(10))
+            raise
+        finally:
+            if self._pump is not None:
+                self._pump.join(scaled(10))
+
+
+@contextlib.contextmanager
+def running_redis(
+    *, fsync: Fsync = Fsync.ALWAYS, binary: Path | None = None
+) -> Iterator[RedisServer]:
+    """A started server in a temporary directory that goes away with it."""
+    data_dir = Path(tempfile.mkdtemp(prefix="headrace-test-redis-"))
+    server = RedisServer(data_dir, fsync=fsync, binary=binary)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(data_dir)
