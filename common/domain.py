@@ -167,3 +167,37 @@ class ModelLimits:
     vocab_size: int
     kv_capacity_tokens: int
     default_max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrderingHeader:
+    """All that ordering needs to know of a request: the inbox entry carries it."""
+
+    tenant: str
+    priority: Priority
+    prompt_tokens: int
+    max_tokens: int
+    hold: bool = True
+    model_revision: str = ""
+    trace: TraceContext = TraceContext()
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A validated request as a worker needs it; stored in the request record until the end."""
+
+    request_id: str
+    model: str
+    model_revision: str
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    stop: StopConditions
+    priority: Priority = Priority.NORMAL
+    tenant: str = ""
+    client_request_id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    wants_token_ids: bool = True
+    resumable: bool = False
+    hold: bool = True
+    trace: TraceContext = TraceContext()
+    baggage: str = ""

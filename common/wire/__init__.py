@@ -1,0 +1,1 @@
+"""The border to protobuf: each message is translated to and from ``common`` values in one place."""

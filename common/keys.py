@@ -1,0 +1,107 @@
+"""Every Redis key of Headrace, with its lifetime and the reason for it.
+
+``{…}`` is the cluster hash tag: whatever one script touches for one request shares its partition's tag, and
+whatever belongs to one gateway's log shares the gateway's.
+"""
+
+from common.domain import Partition, Priority, RequestId
+
+GROUP = "schedulers"
+"""The one consumer group of every inbox; consumers are scheduler incarnations."""
+
+LONGEST_LIFE_MS = 15 * 60_000
+"""A request ends at the latest so long after its admission, whatever happens to it."""
+
+RESULT_TTL_MS = 10 * 60_000
+"""A terminal record stays so long: time to fetch a result after a lost answer, and to settle it."""
+
+OPEN_RECORD_TTL_MS = LONGEST_LIFE_MS + RESULT_TTL_MS
+"""An open record outlives the longest life, so that it can never vanish while a scheduler works on it."""
+
+LOG_TTL_MS = LONGEST_LIFE_MS
+"""Renewed by each append: a log nobody writes to has no open request that could still need it."""
+
+GATEWAY_LEASE_MS = 5_000
+"""A gateway renews four times in this span; four lost renewals in a row mean that it is gone."""
+
+LEADER_LEASE_MS = 3_000
+"""Short, because nothing is dispatched without a leader; six renewals fit in."""
+
+STATUS_TTL_MS = 5_000
+"""A snapshot is written each second; an older one would mislead."""
+
+WAKE_TTL_MS = 60_000
+"""Wake messages only hurry what heartbeats find anyway; older ones are noise."""
+
+DRAIN_TTL_MS = 3_600_000
+"""A drain order outlives reconnections of its worker, not the worker's next life on another day."""
+
+
+def inbox(partition: Partition, priority: Priority) -> str:
+    """Stream of accepted requests of one class. No TTL, no MAXLEN: it is the queue; entries go with their ack."""
+    return f"hr:{{{partition}}}:inbox:{priority.name.lower()}"
+
+
+def record(request_id: RequestId) -> str:
+    """Hash with everything about one request. TTL: OPEN_RECORD_TTL_MS, then RESULT_TTL_MS from its end."""
+    return f"hr:{{{request_id.partition}}}:req:{request_id}"
+
+
+def queued(partition: Partition) -> str:
+    """Hash of admission counters, changed only inside scripts that change a status. No TTL: bounded size."""
+    return f"hr:{{{partition}}}:queued"
+
+
+def lead(partition: Partition) -> str:
+    """The leader's lease and address. TTL: LEADER_LEASE_MS."""
+    return f"hr:{{{partition}}}:lead"
+
+
+def status(partition: Partition) -> str:
+    """The leader's snapshot. TTL: STATUS_TTL_MS."""
+    return f"hr:{{{partition}}}:status"
+
+
+def wake(partition: Partition) -> str:
+    """Stream of "look at X". Trimmed to WAKE_TTL_MS by each append; expires by the same span."""
+    return f"hr:{{{partition}}}:wake"
+
+
+def dead(partition: Partition) -> str:
+    """Stream of dead letters with their history. No TTL: people decide about them."""
+    return f"hr:{{{partition}}}:dead"
+
+
+def drain(partition: Partition, worker_id: str) -> str:
+    """Order to drain a worker, with its grace. TTL: DRAIN_TTL_MS."""
+    return f"hr:{{{partition}}}:drain:{worker_id}"
+
+
+def reply_log(gateway_id: str) -> str:
+    """The reply log of a gateway incarnation. TTL: LOG_TTL_MS, renewed by appends."""
+    return f"hr:{{gw:{gateway_id}}}:replies"
+
+
+def log_marks(gateway_id: str) -> str:
+    """Sorted set of positions (milliseconds of an id) that the log must keep. TTL as the log's."""
+    return f"hr:{{gw:{gateway_id}}}:marks"
+
+
+def gateway_alive(gateway_id: str) -> str:
+    """A gateway's lease. TTL: GATEWAY_LEASE_MS."""
+    return f"hr:{{gw:{gateway_id}}}:alive"
+
+
+def model_index() -> str:
+    """Hash from model name to current revision. No TTL: a known model holds requests without workers."""
+    return "hr:{cards}:index"
+
+
+def partition_counts() -> str:
+    """Hash from model name to number of partitions. No TTL: it cannot shrink while requests live."""
+    return "hr:{cards}:partitions"
+
+
+def card(model: str, revision: str) -> str:
+    """String with a serialized model card. No TTL: gateways and schedulers have no model files."""
+    return f"hr:{{cards}}:{model}:{revision}"

@@ -1,0 +1,93 @@
+"""Admission: the one round trip after which a request is safe (script ``admit``)."""
+
+from dataclasses import dataclass
+
+from common import keys
+from common.domain import Priority, RequestId
+from common.streams.node import Node, decoded
+from common.streams.scripts import ScriptCall, run_script
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """Most waiting requests and prompt tokens of one class in one partition."""
+
+    max_requests: int
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Everything that admission stores. ``start`` is the gateway's read position in its own log, ``log``."""
+
+    request_id: RequestId
+    priority: Priority
+    tenant: str
+    prompt_tokens: int
+    budget_ms: int
+    log: str
+    start: str
+    follower: str
+    header: bytes
+    body: bytes
+    resume_grace_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Accepted: times by the partition's node, Unix milliseconds."""
+
+    admitted_ms: int
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A bound is reached; so much waits."""
+
+    requests: int
+    tokens: int
+
+
+async def admit(
+    node: Node, submission: Submission, bounds: QueueBounds, *, bound_s: float
+) -> Admitted | Refused:
+    """Admit a request or refuse it. Repeating it with the same id is harmless.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``: it may have been admitted all the same.
+    """
+    partition = submission.request_id.partition
+    answer = decoded(
+        await run_script(
+            node,
+            ScriptCall(
+                "admit",
+                [
+                    keys.record(submission.request_id),
+                    keys.inbox(partition, submission.priority),
+                    keys.queued(partition),
+                ],
+                [
+                    str(submission.request_id),
+                    submission.priority.name.lower(),
+                    submission.prompt_tokens,
+                    bounds.max_requests,
+                    bounds.max_tokens,
+                    min(submission.budget_ms, keys.LONGEST_LIFE_MS),
+                    keys.OPEN_RECORD_TTL_MS,
+                    submission.log,
+                    submission.start,
+                    submission.follower,
+                    submission.tenant,
+                    submission.header,
+                    submission.body,
+                    submission.resume_grace_ms,
+                ],
+            ),
+            bound_s=bound_s,
+        )
+    )
+    if answer[0] == "full":
+        return Refused(int(answer[1]), int(answer[2]))
+    return Admitted(int(answer[1]), int(answer[2]))

@@ -1,0 +1,74 @@
+"""Calls the Lua scripts of ``scripts/`` by name, singly or many in one round trip.
+
+A node that does not know a script (restart, fail-over, flush) is taught all of them and the call is repeated:
+every script is safe to repeat.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import redis.exceptions
+
+from common.streams.node import Node, RedisClient
+
+Value = str | bytes | int
+
+_SOURCES = {
+    path.name.removesuffix(".lua"): path.read_text()
+    for path in (files("common.streams") / "scripts").iterdir()
+    if path.name.endswith(".lua")
+}
+_DIGESTS = {
+    name: hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+    for name, source in _SOURCES.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCall:
+    """One call: name of the file without its ending, keys, arguments."""
+
+    name: str
+    keys: Sequence[str]
+    arguments: Sequence[Value]
+
+
+async def run_script(
+    node: Node, call: ScriptCall, *, bound_s: float | None = None
+) -> list[bytes | int]:
+    """The script's answer; scripts that answer with one value give a list of one."""
+    return (await run_scripts(node, [call], bound_s=bound_s))[0]
+
+
+async def run_scripts(
+    node: Node, calls: Sequence[ScriptCall], *, bound_s: float | None = None
+) -> list[list[bytes | int]]:
+    """The scripts' answers in order, in one round trip. Not a transaction: each script is atomic by itself."""
+
+    async def operation(client: RedisClient) -> list[list[bytes | int]]:
+        try:
+            answers = await _send(client, calls)
+        except redis.exceptions.NoScriptError:
+            for source in _SOURCES.values():
+                await client.script_load(source)
+            answers = await _send(client, calls)
+        return [answer if isinstance(answer, list) else [answer] for answer in answers]
+
+    if not calls:
+        return []
+    return await node.call(operation, bound_s=bound_s)
+
+
+async def _send(client: RedisClient, calls: Sequence[ScriptCall]) -> list[Any]:
+    if len(calls) == 1:
+        call = calls[0]
+        return [
+            await client.evalsha(_DIGESTS[call.name], len(call.keys), *call.keys, *call.arguments)
+        ]
+    pipeline = client.pipeline(transaction=False)
+    for call in calls:
+        pipeline.evalsha(_DIGESTS[call.name], len(call.keys), *call.keys, *call.arguments)
+    return await pipeline.execute()

@@ -1,0 +1,26 @@
+-- One append to a reply log, which also moves the marks that the log must keep and trims behind the oldest.
+--
+-- Repeated after a lost answer it appends the same bytes again; readers skip what they know.
+--
+-- KEYS  log, marks
+-- ARGV  payload ('' for none), log_ttl_ms, then pairs: name of a mark, its milliseconds ('' removes it)
+-- Answer id of the new entry, or '' without a payload
+for i = 3, #ARGV, 2 do
+  if ARGV[i + 1] == '' then
+    redis.call('ZREM', KEYS[2], ARGV[i])
+  else
+    redis.call('ZADD', KEYS[2], ARGV[i + 1], ARGV[i])
+  end
+end
+local id = ''
+if ARGV[1] ~= '' then
+  local oldest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+  if oldest[2] then
+    id = redis.call('XADD', KEYS[1], 'MINID', '~', string.format('%.0f', oldest[2]), '*', 'b', ARGV[1])
+  else
+    id = redis.call('XADD', KEYS[1], '*', 'b', ARGV[1])
+  end
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[2], ARGV[2])
+return id

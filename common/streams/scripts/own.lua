@@ -1,0 +1,33 @@
+-- A scheduler takes an entry, new or left behind: claim it, raise the epoch, set the owner.
+--
+-- A request that ran under the former owner is waiting again from here on. Repeating it raises the epoch once
+-- more, which the caller learns; the last answer counts.
+--
+-- KEYS  record, inbox, queued
+-- ARGV  group, owner, entry
+-- Answer {'missing'} | {'ended', status} | {'owned', epoch, status_before, now_ms, cancel, checkpoint, log, start,
+--         worker_losses, attempts, admitted_ms, deadline_ms, resume_grace_ms, first_dispatch_ms}; absent values are ''
+redis.call('XCLAIM', KEYS[2], ARGV[1], ARGV[2], 0, ARGV[3], 'JUSTID')
+local found = redis.call('HMGET', KEYS[1], 'status', 'term_epoch', 'class', 'tokens')
+local status, class, tokens = found[1], found[3], found[4]
+if not status then
+  return {'missing'}
+end
+if found[2] then
+  return {'ended', status}
+end
+local epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+redis.call('HSET', KEYS[1], 'owner', ARGV[2])
+if status == 'running' then
+  redis.call('HSET', KEYS[1], 'status', 'queued')
+  redis.call('HINCRBY', KEYS[3], 'requests:' .. class, 1)
+  redis.call('HINCRBY', KEYS[3], 'tokens:' .. class, tokens)
+end
+local time = redis.call('TIME')
+local answer = {'owned', epoch, status, string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))}
+local fields = redis.call('HMGET', KEYS[1], 'cancel', 'checkpoint', 'log', 'start', 'worker_losses', 'attempts',
+  'admitted_ms', 'deadline_ms', 'resume_grace_ms', 'first_dispatch_ms')
+for _, value in ipairs(fields) do
+  answer[#answer + 1] = value or ''
+end
+return answer

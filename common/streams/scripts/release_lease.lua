@@ -1,0 +1,8 @@
+-- Give a lease back, if it is mine. Answer 1 when it was.
+--
+-- KEYS  lease
+-- ARGV  value
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  return redis.call('DEL', KEYS[1])
+end
+return 0

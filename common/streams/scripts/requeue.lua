@@ -1,0 +1,21 @@
+-- The owner puts a running request back into the queue: pre-emption, hand-over, or the loss of its worker.
+--
+-- KEYS  record, queued
+-- ARGV  epoch, worker_losses (absolute, so that repeating it is harmless)
+-- Answer {'missing'} | {'lost'} | {'ended', status} | {'queued'}
+local found = redis.call('HMGET', KEYS[1], 'status', 'epoch', 'term_epoch', 'class', 'tokens')
+if not found[1] then
+  return {'missing'}
+end
+if found[3] then
+  return {'ended', found[1]}
+end
+if found[2] ~= ARGV[1] then
+  return {'lost'}
+end
+if found[1] == 'running' then
+  redis.call('HINCRBY', KEYS[2], 'requests:' .. found[4], 1)
+  redis.call('HINCRBY', KEYS[2], 'tokens:' .. found[4], found[5])
+end
+redis.call('HSET', KEYS[1], 'status', 'queued', 'worker_losses', ARGV[2])
+return {'queued'}

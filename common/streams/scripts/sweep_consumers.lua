@@ -1,0 +1,23 @@
+-- Find entries that other consumers hold, and remove consumers that hold nothing.
+--
+-- In one script, because removing a consumer also removes its pending entries: between a look and a removal a
+-- paused scheduler's blocking read could still be served.
+--
+-- KEYS  inbox
+-- ARGV  group, my name, idle_ms after which an empty consumer goes
+-- Answer names of other consumers that hold entries
+local answer = {}
+for _, facts in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local consumer = {}
+  for i = 1, #facts, 2 do
+    consumer[facts[i]] = facts[i + 1]
+  end
+  if consumer.name ~= ARGV[2] then
+    if consumer.pending > 0 then
+      answer[#answer + 1] = consumer.name
+    elseif consumer.idle > tonumber(ARGV[3]) then
+      redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], consumer.name)
+    end
+  end
+end
+return answer

@@ -1,0 +1,28 @@
+-- Dispatch: the owner moves a request from QUEUED to RUNNING and gets its body. Repeating it is harmless.
+--
+-- KEYS  record, queued
+-- ARGV  epoch, worker_id
+-- Answer {'missing'} | {'lost'} | {'ended', status} | {'cancelled', reason} | {'taken', body, attempts}
+local found = redis.call('HMGET', KEYS[1], 'status', 'epoch', 'term_epoch', 'cancel', 'class', 'tokens', 'body')
+local status = found[1]
+if not status then
+  return {'missing'}
+end
+if found[3] then
+  return {'ended', status}
+end
+if found[2] ~= ARGV[1] then
+  return {'lost'}
+end
+if found[4] then
+  return {'cancelled', found[4]}
+end
+if status == 'queued' then
+  redis.call('HINCRBY', KEYS[2], 'requests:' .. found[5], -1)
+  redis.call('HINCRBY', KEYS[2], 'tokens:' .. found[5], -found[6])
+  redis.call('HINCRBY', KEYS[1], 'attempts', 1)
+  local time = redis.call('TIME')
+  redis.call('HSETNX', KEYS[1], 'first_dispatch_ms', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+end
+redis.call('HSET', KEYS[1], 'status', 'running', 'worker', ARGV[2])
+return {'taken', found[7], redis.call('HGET', KEYS[1], 'attempts')}

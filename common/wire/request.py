@@ -1,0 +1,99 @@
+"""A request as stored: its body for the worker, its header for ordering."""
+
+from google.protobuf.message import DecodeError
+from headrace.internal.v1 import records_pb2 as pb
+from headrace.v1 import generation_pb2
+
+from common.domain import GenerationRequest, OrderingHeader, TraceContext
+from common.wire import vocabulary
+from common.wire.records import UndecodableError
+
+
+def encode_body(request: GenerationRequest) -> bytes:
+    """The body for the request record."""
+    return pb.RequestBody(
+        request_id=request.request_id,
+        model=request.model,
+        model_revision=request.model_revision,
+        prompt_token_ids=request.prompt_token_ids,
+        sampling=vocabulary.sampling_to_pb(request.sampling),
+        stop=vocabulary.stop_to_pb(request.stop),
+        output=generation_pb2.OutputOptions(token_ids=request.wants_token_ids),
+        priority=vocabulary.priority_to_pb(request.priority),
+        tenant=request.tenant,
+        client_request_id=request.client_request_id,
+        labels=dict(request.labels),
+        resumable=request.resumable,
+        hold=request.hold,
+        traceparent=request.trace.traceparent,
+        tracestate=request.trace.tracestate,
+        baggage=request.baggage,
+    ).SerializeToString()
+
+
+def parse_body(data: bytes) -> pb.RequestBody:
+    """The stored body as a message, to be sent on to a worker as it is.
+
+    Raises:
+        UndecodableError: the bytes are no body.
+    """
+    try:
+        return pb.RequestBody.FromString(data)
+    except DecodeError as error:
+        raise UndecodableError(f"request body: {error}") from error
+
+
+def request_from_body(body: pb.RequestBody) -> GenerationRequest:
+    """The request that a body holds."""
+    return GenerationRequest(
+        request_id=body.request_id,
+        model=body.model,
+        model_revision=body.model_revision,
+        prompt_token_ids=tuple(body.prompt_token_ids),
+        sampling=vocabulary.sampling_from_pb(body.sampling),
+        stop=vocabulary.stop_from_pb(body.stop),
+        priority=vocabulary.priority_from_pb(body.priority),
+        tenant=body.tenant,
+        client_request_id=body.client_request_id,
+        labels=dict(body.labels),
+        wants_token_ids=body.output.token_ids,
+        resumable=body.resumable,
+        hold=body.hold,
+        trace=TraceContext(body.traceparent, body.tracestate),
+        baggage=body.baggage,
+    )
+
+
+def encode_header(header: OrderingHeader) -> bytes:
+    """The header for the inbox entry."""
+    return pb.InboxHeader(
+        tenant=header.tenant,
+        priority=vocabulary.priority_to_pb(header.priority),
+        prompt_tokens=header.prompt_tokens,
+        max_tokens=header.max_tokens,
+        hold=header.hold,
+        model_revision=header.model_revision,
+        traceparent=header.trace.traceparent,
+        tracestate=header.trace.tracestate,
+    ).SerializeToString()
+
+
+def decode_header(data: bytes) -> OrderingHeader:
+    """The header of an inbox entry.
+
+    Raises:
+        UndecodableError: the bytes are no header.
+    """
+    try:
+        message = pb.InboxHeader.FromString(data)
+    except DecodeError as error:
+        raise UndecodableError(f"inbox header: {error}") from error
+    return OrderingHeader(
+        tenant=message.tenant,
+        priority=vocabulary.priority_from_pb(message.priority),
+        prompt_tokens=message.prompt_tokens,
+        max_tokens=message.max_tokens,
+        hold=message.hold,
+        model_revision=message.model_revision,
+        trace=TraceContext(message.traceparent, message.tracestate),
+    )
