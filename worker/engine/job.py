@@ -1,0 +1,37 @@
+"""What the engine is asked to do: one dispatch of one request."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from common.domain import SamplingParams, StopConditions
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Names a dispatch; it stands on everything the worker says about it, so that old work is told from new."""
+
+    request_id: str
+    epoch: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request, and what is generated of it already.
+
+    ``generated`` holds the logged tokens by choice: generation continues behind them. ``deadline_s`` is a moment
+    of the engine's clock.
+    """
+
+    ticket: Ticket
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    stop: StopConditions
+    deadline_s: float | None = None
+    generated: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    finished_choices: frozenset[int] = frozenset()
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """The choices still to be generated."""
+        return tuple(i for i in range(self.sampling.n) if i not in self.finished_choices)

@@ -1,0 +1,65 @@
+"""What the engine tells after a step."""
+
+from dataclasses import dataclass
+
+from common.domain import FinishReason, MatchedStop
+from common.records import Failure
+from worker.engine.job import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End of a choice; ``text`` was held back and belongs to the output after all."""
+
+    reason: FinishReason
+    matched_stop: MatchedStop | None = None
+    text: str = ""
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceOutput:
+    """What one step brought for one choice.
+
+    ``text_chars[i]`` characters of ``text`` became certain with token ``i``. A stop token or end-of-sequence token
+    is among ``token_ids`` (it was generated and counts) but gives no text. ``took_up_prompt`` is true on
+    the first output of a dispatch whose computation had begun.
+    """
+
+    ticket: Ticket
+    index: int
+    token_ids: tuple[int, ...] = ()
+    text: str = ""
+    text_chars: tuple[int, ...] = ()
+    finish: Finish | None = None
+    took_up_prompt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A request that goes back to the queue; ``reason`` is preempted, drained or refused."""
+
+    ticket: Ticket
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What the engine can take now."""
+
+    free_seqs: int
+    free_blocks: int
+    pending_prefill_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """Everything one step brought forth."""
+
+    step: int
+    outputs: tuple[SequenceOutput, ...]
+    returned: tuple[Returned, ...]
+    credit: Credit
+    duration_s: float
+    prefill_tokens: int
+    decode_seqs: int

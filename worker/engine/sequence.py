@@ -1,0 +1,90 @@
+"""One choice of one request while the engine works on it: two numbers, and everything else derived from them.
+
+    token_ids   │ prompt ............... │ generated ......│
+    positions   0            num_computed ▲                ▲ num_known
+                             in the cache │ pending: to be computed
+
+There are no phases. A fresh prompt, a chunked prompt, a decode and a resumed answer differ in one thing only: how many
+known tokens are pending. When nothing is pending behind a step, the step draws the next token.
+"""
+
+from common.domain import FinishReason
+from common.records import Failure
+from worker.engine.ending import EndRule
+from worker.engine.job import Job
+from worker.engine.report import Finish
+from worker.engine.runner import Draw
+from worker.engine.text_stream import TextStream
+from worker.kv.block_table import BlockTable
+
+
+class Sequence:
+    """Known tokens, of which the first ``num_computed`` are in the cache."""
+
+    def __init__(
+        self, job: Job, index: int, rule: EndRule, text: TextStream, blocks: BlockTable
+    ) -> None:
+        """Choice ``index`` of ``job``; generated tokens are replayed, so that all state is as if never interrupted."""
+        self.job = job
+        self.index = index
+        self.blocks = blocks
+        self.token_ids = list(job.prompt_token_ids)
+        self.num_computed = 0
+        self.finish: Finish | None = None
+        self._rule = rule
+        self._text = text
+        for token_id in job.generated.get(index, ()):
+            if self.finish is None:
+                self.append(token_id)
+        if self.num_generated >= rule.max_generated:
+            self.end(FinishReason.LENGTH)
+
+    @property
+    def num_known(self) -> int:
+        """Tokens of prompt and output."""
+        return len(self.token_ids)
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens of the output, those of earlier dispatches included."""
+        return len(self.token_ids) - len(self.job.prompt_token_ids)
+
+    @property
+    def num_pending(self) -> int:
+        """Known tokens that are not in the cache."""
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether one token is all that is pending: the everyday case, served first."""
+        return self.num_pending == 1
+
+    @property
+    def max_known(self) -> int:
+        """Most tokens it can come to hold."""
+        return len(self.job.prompt_token_ids) + self._rule.max_generated
+
+    @property
+    def next_draw(self) -> Draw:
+        """How to draw the token behind the known ones; its position alone keys the generator, so a resume draws the same."""
+        return Draw(self.job.sampling, self.index, self.num_known)
+
+    def append(self, token_id: int) -> str:
+        """Add a generated token; the text that became certain with it. May end the sequence."""
+        assert self.finish is None, self.finish
+        self.token_ids.append(token_id)
+        count = self.num_generated
+        ending = self._rule.of_token(token_id, count)
+        text = ""
+        if ending is None:
+            delta = self._text.push(token_id, may_stop=self._rule.may_stop(count))
+            text = delta.text
+            ending = self._rule.of_text(delta.matched_stop, count)
+        if ending is not None:
+            self.finish = Finish(ending.reason, ending.matched_stop, self._text.flush())
+        return text
+
+    def end(self, reason: FinishReason, failure: Failure | None = None) -> None:
+        """End it for a reason from outside, unless it has ended."""
+        if self.finish is None:
+            self.finish = Finish(reason, text=self._text.flush(), failure=failure)
