@@ -1,0 +1,65 @@
+"""The whole stack, from the first process to the last: start, tell, wait, stop."""
+
+import asyncio
+import signal
+
+from deploy.local.data_folder import DataFolder, open_data_folder
+from deploy.local.redis_command import find_free_port, find_redis_binary
+from deploy.local.report import endpoint_lines, endpoints_report, write_ready_file
+from deploy.local.settings import LocalSettings
+from deploy.local.stack import Stack
+from deploy.local.supervisor import Supervisor
+
+# First nobody new gets in, then running work ends, then its records are settled, then the store.
+_STOP_ORDER = ("gateway", "worker", "scheduler", "redis")
+
+
+async def run_stack(settings: LocalSettings) -> None:
+    """Serve until SIGINT or SIGTERM; a second one ends everything at once."""
+    stop = asyncio.Event()
+    with open_data_folder(settings.data_dir) as folder:
+        async with asyncio.TaskGroup() as tasks:
+            supervisor = Supervisor(tasks, folder.logs, echo=settings.verbose)
+            _on_stop_signals(stop, supervisor)
+            serving = tasks.create_task(_serve(settings, folder, supervisor))
+            try:
+                await stop.wait()
+                serving.cancel()
+            finally:
+                await supervisor.stop(_STOP_ORDER)
+                if settings.ready_file is not None:
+                    settings.ready_file.unlink(missing_ok=True)
+
+
+async def _serve(settings: LocalSettings, folder: DataFolder, supervisor: Supervisor) -> None:
+    """Start each process when what it needs serves, then say where everything is."""
+    stack = Stack(settings, folder)
+    [redis] = await supervisor.add(stack.redis(find_redis_binary(), find_free_port()))
+    redis_url = redis.endpoints["redis"]
+    [scheduler] = await supervisor.add(stack.scheduler(redis_url))
+    address = scheduler.endpoints["grpc"]
+    workers = [stack.worker(number, address) for number in range(settings.workers)]
+    await supervisor.add(stack.gateway(redis_url), *workers)
+    _tell(settings, supervisor)
+
+
+def _tell(settings: LocalSettings, supervisor: Supervisor) -> None:
+    print("\n".join(endpoint_lines(supervisor.children)), flush=True)
+    if (path := settings.ready_file) is not None:
+
+        def write() -> None:
+            write_ready_file(path, endpoints_report(supervisor.children))
+
+        write()
+        supervisor.on_served = write
+    print("headrace-local: ready; Ctrl-C stops everything", flush=True)
+
+
+def _on_stop_signals(stop: asyncio.Event, supervisor: Supervisor) -> None:
+    def stop_or_kill() -> None:
+        if stop.is_set():
+            supervisor.kill()
+        stop.set()
+
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signum, stop_or_kill)
