@@ -1,0 +1,230 @@
+"""Traces: spans from explicit contexts, exported by OTLP when a receiver is configured.
+
+A request passes through a queue and through steps that serve many requests at once. An ambient "current
+span" would mix them up, so every span here is begun from a ``TraceContext`` that the caller holds, and
+becomes current only when asked for. Without a receiver nothing is recorded, but ids still exist and
+travel, so that logs and answers can name a trace.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from common.domain import TraceContext
+from common.errors import HeadraceError
+from common.telemetry_names import ERROR_TYPE
+
+__all__ = [
+    "NO_TRACE",
+    "SpanKind",
+    "Tracing",
+    "context_of",
+    "extract_context",
+    "inject_context",
+    "mark_failed",
+    "trace_id_of",
+]
+
+Attribute = str | bool | int | float | Sequence[str] | Sequence[int] | Sequence[float]
+Attributes = Mapping[str, Attribute]
+
+NO_TRACE = TraceContext()
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+_TRACEPARENT, _TRACESTATE = "traceparent", "tracestate"
+# W3C asks to carry at least 512 characters; more would only feed our stream entries.
+_MAX_TRACESTATE_CHARS = 512
+
+
+class Tracing:
+    """Begins and records the spans of one process."""
+
+    def __init__(
+        self,
+        resource: Resource,
+        processor: SpanProcessor | None = None,
+        *,
+        sample_ratio: float = 1.0,
+    ) -> None:
+        """Without ``processor`` nothing is recorded."""
+        self._ids = RandomIdGenerator()
+        self._processor = processor
+        self._provider: TracerProvider | None = None
+        if processor is not None:
+            self._provider = TracerProvider(
+                sampler=ParentBased(TraceIdRatioBased(sample_ratio)),
+                resource=resource,
+                shutdown_on_exit=False,
+            )
+            self._provider.add_span_processor(processor)
+            self._tracer = self._provider.get_tracer("headrace")
+
+    def begin(
+        self,
+        name: str,
+        *,
+        parent: TraceContext = NO_TRACE,
+        kind: SpanKind = SpanKind.INTERNAL,
+        links: Iterable[TraceContext] = (),
+        attributes: Attributes | None = None,
+        start_ns: int | None = None,
+    ) -> Span:
+        """A span that the caller ends; prefer ``span`` where a block can hold it.
+
+        Without a usable ``parent`` a new trace begins. A parent that is not sampled stays so.
+        """
+        outer = _span_context(parent)
+        if self._provider is None:
+            return NonRecordingSpan(outer or self._new_context())
+        context = Context()
+        if outer is not None:
+            context = trace.set_span_in_context(NonRecordingSpan(outer), context)
+        return self._tracer.start_span(
+            name,
+            context=context,
+            kind=kind,
+            links=_links(links),
+            attributes=attributes,
+            start_time=start_ns,
+            record_exception=False,
+            set_status_on_exception=False,
+        )
+
+    @contextmanager
+    def span(
+        self,
+        name: str,
+        *,
+        parent: TraceContext = NO_TRACE,
+        kind: SpanKind = SpanKind.INTERNAL,
+        links: Iterable[TraceContext] = (),
+        attributes: Attributes | None = None,
+        current: bool = False,
+    ) -> Iterator[Span]:
+        """A span around a block; it ends, and names the error, whatever happens.
+
+        ``current`` lets log lines inside the block find it. Not for async generators: they may be
+        closed in another context than the one they were begun in.
+        """
+        span = self.begin(name, parent=parent, kind=kind, links=links, attributes=attributes)
+        try:
+            if current:
+                with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+                    yield span
+            else:
+                yield span
+        except BaseException as error:
+            mark_failed(span, error)
+            raise
+        finally:
+            span.end()
+
+    def record_span(
+        self,
+        name: str,
+        *,
+        start_s: float,
+        end_s: float,
+        parent: TraceContext = NO_TRACE,
+        kind: SpanKind = SpanKind.INTERNAL,
+        links: Iterable[TraceContext] = (),
+        attributes: Attributes | None = None,
+    ) -> TraceContext:
+        """Record a span that is already over, between two readings of this process's monotonic clock.
+
+        Its length is exactly what was measured; only its place in wall-clock time is derived.
+        """
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        start_ns = offset_ns + round(start_s * 1e9)
+        span = self.begin(
+            name, parent=parent, kind=kind, links=links, attributes=attributes, start_ns=start_ns
+        )
+        span.end(start_ns + max(0, round((end_s - start_s) * 1e9)))
+        return context_of(span)
+
+    def shutdown(self) -> None:
+        """Send what is recorded, within the exporter's own time limit. Blocks; nothing is recorded after."""
+        if self._provider is not None:
+            self._provider.shutdown()
+
+    def _new_context(self) -> SpanContext:
+        return SpanContext(
+            self._ids.generate_trace_id(),
+            self._ids.generate_span_id(),
+            is_remote=False,
+            trace_flags=TraceFlags(TraceFlags.DEFAULT),
+        )
+
+
+def mark_failed(span: Span, error: BaseException) -> None:
+    """Say on a span why it failed, without the message of errors that may quote a prompt."""
+    label = error.reason if isinstance(error, HeadraceError) else type(error).__name__
+    span.set_attribute(ERROR_TYPE, label)
+    span.set_status(Status(StatusCode.ERROR, label))
+
+
+def context_of(span: Span) -> TraceContext:
+    """What to send along so that others continue this span."""
+    context = span.get_span_context()
+    if not context.is_valid:
+        return NO_TRACE
+    traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    return TraceContext(traceparent, context.trace_state.to_header())
+
+
+def trace_id_of(context: TraceContext) -> str:
+    """The trace id as 32 hex digits, empty where there is none."""
+    parts = context.traceparent.split("-")
+    return parts[1] if len(parts) >= 4 else ""
+
+
+def extract_context(metadata: Iterable[tuple[str, str | bytes]] | None) -> TraceContext:
+    """The caller's context from gRPC metadata or headers; none if it is absent or malformed."""
+    carrier = {
+        key.lower(): value
+        for key, value in metadata or ()
+        if isinstance(value, str) and key.lower() in {_TRACEPARENT, _TRACESTATE}
+    }
+    context = TraceContext(
+        carrier.get(_TRACEPARENT, ""),
+        carrier.get(_TRACESTATE, "")[:_MAX_TRACESTATE_CHARS],
+    )
+    return context if _span_context(context) is not None else NO_TRACE
+
+
+def inject_context(context: TraceContext) -> list[tuple[str, str]]:
+    """gRPC metadata that carries ``context``."""
+    pairs = [(_TRACEPARENT, context.traceparent), (_TRACESTATE, context.tracestate)]
+    return [(key, value) for key, value in pairs if value]
+
+
+def _span_context(context: TraceContext) -> SpanContext | None:
+    if not context.traceparent:
+        return None
+    carrier = {_TRACEPARENT: context.traceparent, _TRACESTATE: context.tracestate}
+    extracted = _PROPAGATOR.extract(carrier, Context())
+    found = trace.get_current_span(extracted).get_span_context()
+    return found if found.is_valid else None
+
+
+def _links(contexts: Iterable[TraceContext]) -> list[Link]:
+    found = (_span_context(context) for context in contexts)
+    return [Link(context) for context in found if context is not None]
