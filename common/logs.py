@@ -125,9 +125,14 @@ class _Constant:
 
 def _renderers(log_format: LogFormat, stream: TextIO) -> list[Processor]:
     if log_format is LogFormat.CONSOLE:
-        return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        return [
+            structlog.dev.ConsoleRenderer(
+                colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
+    # Tracebacks as plain text: the richer renderers show local variables, prompts among them.
     return [
-        structlog.processors.dict_tracebacks,
+        structlog.processors.format_exc_info,
         structlog.processors.UnicodeDecoder(),
         structlog.processors.JSONRenderer(default=_as_text, ensure_ascii=False),
     ]
