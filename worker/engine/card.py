@@ -1,4 +1,4 @@
-"""The card of the model behind a runner: the shared type under the name that the worker uses."""
+"""The model card under the name the engine and its loaders use; the type is shared with the other services."""
 
 from common.model_card import ModelCard as ModelCardData
 

@@ -1,0 +1,1 @@
+"""Tokens to text, as far as it is certain: incremental detokenizing and stop strings."""

@@ -1,0 +1,57 @@
+"""Makes the texts of sequences for one tokenizer, by the kind of decoder it has."""
+
+import json
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from worker.engine.job import Job
+from worker.engine.text_stream import TextStream
+from worker.text.byte_level import ByteLevelDetokenizer, bytes_of_tokens
+from worker.text.detokenizer import Detokenizer
+from worker.text.output_text import OutputText
+from worker.text.stop_matcher import StopMatcher
+from worker.text.windowed import WindowedDetokenizer, byte_tokens
+
+
+class Texts:
+    """Everything about a tokenizer that its sequences share."""
+
+    def __init__(self, tokenizer_json: bytes) -> None:
+        """``tokenizer_json`` is the content of a ``tokenizer.json``."""
+        self._tokenizer = Tokenizer.from_str(tokenizer_json.decode())
+        decoder = json.loads(tokenizer_json).get("decoder")
+        self._token_bytes = bytes_of_tokens(self._tokenizer) if _is_byte_level(decoder) else None
+        self._byte_token_ids = byte_tokens(self._tokenizer) if _has_fallback(decoder) else None
+
+    def text_of(self, job: Job) -> TextStream:
+        """The text of a sequence that continues the job's prompt."""
+        return OutputText(
+            self._detokenizer_behind(job.prompt_token_ids),
+            StopMatcher(job.stop.stop),
+            include_stop=job.stop.include_stop_in_output,
+        )
+
+    def _detokenizer_behind(self, prompt_token_ids: tuple[int, ...]) -> Detokenizer:
+        if self._token_bytes is not None:
+            return ByteLevelDetokenizer(self._token_bytes)
+        return WindowedDetokenizer(
+            self._tokenizer, self._byte_token_ids or frozenset(), prompt_token_ids
+        )
+
+
+def _is_byte_level(decoder: Any) -> bool:
+    """Whether bytes are all that the decoder knows, alone or as the only member of a sequence."""
+    if not isinstance(decoder, dict):
+        return False
+    if decoder.get("type") == "Sequence":
+        members = decoder.get("decoders", [])
+        return len(members) == 1 and _is_byte_level(members[0])
+    return decoder.get("type") == "ByteLevel"
+
+
+def _has_fallback(decoder: Any) -> bool:
+    return isinstance(decoder, dict) and (
+        decoder.get("type") == "ByteFallback"
+        or any(map(_has_fallback, decoder.get("decoders", [])))
+    )
