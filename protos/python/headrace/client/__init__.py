@@ -1,0 +1,52 @@
+"""Thin clients over the stubs: ``Client`` for threads, ``AsyncClient`` for asyncio."""
+
+from headrace.client.client import Client
+from headrace.client.errors import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    DeadlineExceeded,
+    FieldViolation,
+    HeadraceError,
+    InternalFailure,
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    Resource,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
+from headrace.client.reattach import ReattachPolicy
+from headrace.client.requests import GenerateOptions, PromptLike, build_prompt, build_request
+from headrace.client.status import error_from_batch
+from headrace.client.stream import TokenStream
+from headrace.client.trace import TraceContext
+
+__all__ = [
+    "Aborted",
+    "AlreadyExists",
+    "Cancelled",
+    "Client",
+    "DeadlineExceeded",
+    "FieldViolation",
+    "GenerateOptions",
+    "HeadraceError",
+    "InternalFailure",
+    "InvalidRequest",
+    "NotFound",
+    "PermissionDenied",
+    "PromptLike",
+    "ReattachPolicy",
+    "Resource",
+    "ResourceExhausted",
+    "TokenStream",
+    "TraceContext",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "build_prompt",
+    "build_request",
+    "error_from_batch",
+]

@@ -1,0 +1,59 @@
+"""Where calls go: targets, channel options, deadlines. Shared by both clients."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.client.trace import TraceContext
+
+Metadata = Sequence[tuple[str, str | bytes]]
+
+# One channel's state is its own: a client that failed to connect does not slow down the next one.
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.use_local_subchannel_pool", 1),
+    # A gateway that restarts is found again fast; the default first pause is a second.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+    # A dead path is noticed while a call is open. Servers see data or keep-alive events in between,
+    # so this stays far from what they count as too many pings.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # Answers of a batch with log probabilities pass the default of 4 MiB.
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The addresses of a client: one, or several gateways of the same system."""
+
+    addresses: tuple[str, ...]
+
+    @classmethod
+    def of(cls, target: str | Sequence[str]) -> "Targets":
+        """From what callers give."""
+        addresses = (target,) if isinstance(target, str) else tuple(target)
+        if not addresses or not all(addresses):
+            raise ValueError("a client needs at least one target")
+        return cls(addresses)
+
+    def after(self, index: int) -> int:
+        """The next one to try."""
+        return (index + 1) % len(self.addresses)
+
+
+def call_metadata(base: Metadata, trace: TraceContext) -> tuple[tuple[str, str | bytes], ...]:
+    """The client's metadata with the call's trace context, unless that is in it already."""
+    given = {key.lower() for key, _ in base}
+    # A key may stand once only; what the caller set by hand stays.
+    if "traceparent" in given:
+        return tuple(base)
+    return (*base, *trace.headers())
+
+
+def call_timeout_s(timeout_s: float | None) -> float | None:
+    """How long a generating call waits for a request with that limit.
+
+    A moment longer than the server, whose answer says in which stage the time ran out and what was used.
+    """
+    return None if timeout_s is None else timeout_s + min(2.0, 0.25 + 0.1 * timeout_s)

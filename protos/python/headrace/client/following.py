@@ -1,0 +1,89 @@
+"""What a stream knows and decides, whether threads or asyncio read it: facts, deadline, continuation."""
+
+import time
+from collections.abc import Mapping
+
+from headrace.client.connection import call_timeout_s
+from headrace.client.cursor import Cursor
+from headrace.client.errors import HeadraceError, InternalFailure
+from headrace.client.reattach import Reattach
+from headrace.client.trace import TraceContext
+from headrace.v1 import generation_pb2 as gen
+from headrace.v1 import inference_service_pb2 as pb
+
+
+class Following:
+    """One followed request, without its connection."""
+
+    def __init__(
+        self, cursor: Cursor, reattach: Reattach, trace: TraceContext, timeout_s: float | None
+    ) -> None:
+        """The time runs from now, over all calls that the stream may need."""
+        self.trace = trace
+        self._cursor = cursor
+        self._reattach = reattach
+        wait_s = call_timeout_s(timeout_s)
+        self._deadline = None if wait_s is None else time.monotonic() + wait_s
+
+    @property
+    def request_id(self) -> str | None:
+        """The request's id; None before it was accepted."""
+        return self._cursor.request_id
+
+    @property
+    def next_seq(self) -> int:
+        """Attach from here to go on where this stream is."""
+        return self._cursor.next_seq
+
+    @property
+    def accepted(self) -> gen.Accepted | None:
+        """Model, revision and seed in use; None before it was accepted, or when attached later."""
+        return self._cursor.accepted
+
+    @property
+    def usage(self) -> gen.Usage:
+        """Tokens so far."""
+        return self._cursor.usage
+
+    @property
+    def finishes(self) -> Mapping[int, gen.ChoiceFinished]:
+        """The choices that have ended, by index."""
+        return self._cursor.finishes
+
+    @property
+    def timings(self) -> gen.Timings | None:
+        """Where the time went; known at the end."""
+        return self._cursor.timings
+
+    def _left_s(self) -> float | None:
+        """Time left for the next call."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def _take(self, event: pb.GenerateStreamResponse) -> pb.GenerateStreamResponse | None:
+        """The event to deliver, if it is new. Tokens and finishes count as progress, signs of life do not."""
+        new = self._cursor.take(event)
+        if new is not None and new.WhichOneof("event") in ("delta", "finish"):
+            self._reattach.progressed()
+        return new
+
+    def _pause_s(self, error: HeadraceError) -> float | None:
+        """The pause before attaching again after ``error``; None when the error is final."""
+        if self._cursor.request_id is None:
+            return None
+        return self._reattach.next_pause_s(error, self._left_s())
+
+    def _attach_request(self) -> pb.AttachRequest:
+        """The call that continues this stream."""
+        assert self._cursor.request_id is not None
+        self._cursor.reattached()
+        return pb.AttachRequest(request_id=self._cursor.request_id, from_seq=self._cursor.next_seq)
+
+    def _check_end(self) -> None:
+        """A stream that ends without saying so has lost its end."""
+        if not self._cursor.ended:
+            raise InternalFailure(
+                "the stream ended before the answer did",
+                code="DATA_LOSS",
+                reason="STREAM_TRUNCATED",
+                request_id=self._cursor.request_id,
+            )

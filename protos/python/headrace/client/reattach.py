@@ -1,0 +1,65 @@
+"""When a broken stream is continued, and after which pause.
+
+A stream that breaks before `accepted` is never repeated here: whether the server took the request is unknown,
+and a second one would be generated twice. Afterwards Attach only reads, so trying again is harmless.
+"""
+
+import random
+from dataclasses import dataclass
+
+from headrace.client.errors import HeadraceError
+
+# What a connection, a proxy or a stopping process ends a call with when no server gave a reason of its own.
+_TRANSPORT_CODES = frozenset({"CANCELLED", "INTERNAL", "UNKNOWN"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReattachPolicy:
+    """How hard to try. The defaults give a gateway about 25 seconds to come back."""
+
+    max_attempts: int = 10
+    first_pause_s: float = 0.1
+    longest_pause_s: float = 5.0
+
+    def pause_s(self, attempt: int, jitter: float) -> float:
+        """The pause before attempt 1, 2, …; doubles, with the upper half of it drawn by ``jitter`` (0 to 1)."""
+        # Half fixed, half drawn: followers of a dead gateway must not come back all at once.
+        full = min(self.longest_pause_s, self.first_pause_s * 2 ** (attempt - 1))
+        return full * (0.5 + 0.5 * jitter)
+
+
+class Reattach:
+    """The attempts of one stream; progress starts the count anew."""
+
+    def __init__(self, policy: ReattachPolicy) -> None:
+        """A policy of no attempts switches it off."""
+        self._policy = policy
+        self._attempt = 0
+
+    @classmethod
+    def of(cls, wish: bool | ReattachPolicy) -> "Reattach":
+        """From what callers say: yes, no, or exactly how."""
+        if isinstance(wish, ReattachPolicy):
+            return cls(wish)
+        return cls(ReattachPolicy() if wish else ReattachPolicy(max_attempts=0))
+
+    def progressed(self) -> None:
+        """Something new arrived."""
+        self._attempt = 0
+
+    def next_pause_s(self, error: HeadraceError, left_s: float | None) -> float | None:
+        """The pause before the next attempt; None when ``error`` is the stream's end."""
+        if not self._can_help(error) or self._attempt >= self._policy.max_attempts:
+            return None
+        self._attempt += 1
+        pause = self._policy.pause_s(self._attempt, random.random())  # noqa: S311
+        pause = max(pause, error.retry_after_s or 0.0)
+        if left_s is not None and pause >= left_s:
+            return None
+        return pause
+
+    @staticmethod
+    def _can_help(error: HeadraceError) -> bool:
+        if error.code == "UNAVAILABLE":
+            return True
+        return error.code in _TRANSPORT_CODES and not error.reason

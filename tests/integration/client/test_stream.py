@@ -1,0 +1,159 @@
+"""The sync client's streams: order, continuation, cancellation, deadlines."""
+
+import grpc
+import pytest
+from headrace.client import (
+    Client,
+    DeadlineExceeded,
+    InternalFailure,
+    ReattachPolicy,
+    Unavailable,
+)
+
+from tests.integration.client.scripted import (
+    REQUEST_ID,
+    Script,
+    ScriptedServer,
+    accepted,
+    delta,
+    fail,
+    finish,
+    flush,
+    hang_after,
+    stream,
+)
+
+pytestmark = pytest.mark.integration
+FAST = ReattachPolicy(max_attempts=3, first_pause_s=0.001, longest_pause_s=0.002)
+
+
+def test_a_stream_gives_its_text_and_facts(client: Client, script: Script) -> None:
+    """Text comes in order; id, usage, seed, end and timings are known afterwards."""
+    script.on(
+        "GenerateStream",
+        stream([accepted(), delta(0, ["Pa", "ris"]), flush(2, "."), finish(2)]),
+    )
+    with client.stream("Capital?", model="tiny") as tokens:
+        text = "".join(tokens.texts())
+    assert text == "Paris."
+    assert tokens.request_id == REQUEST_ID
+    assert tokens.accepted is not None
+    assert tokens.accepted.seed == 7
+    assert tokens.usage.completion_tokens == 2
+    assert tokens.next_seq == 2
+    assert tokens.timings is not None
+    assert tokens.timings.queue.ToMilliseconds() == 12
+
+
+def test_a_broken_stream_is_continued_where_it_was(client: Client, script: Script) -> None:
+    """The attach asks for the first token not delivered, and replays are not delivered again."""
+    script.on(
+        "GenerateStream",
+        stream([accepted(), delta(0, ["a", "b"]), delta(2, ["c"])], grpc.StatusCode.UNAVAILABLE),
+    )
+    script.on(
+        "Attach",
+        fail(grpc.StatusCode.UNAVAILABLE),
+        stream([accepted(), delta(2, ["c"]), delta(3, ["d"]), finish(4)], attach=True),
+    )
+    tokens = client.stream("x", model="tiny", reattach=FAST)
+    assert "".join(tokens.texts()) == "abcd"
+    asked = [call.request for call in script.of("Attach")]
+    assert [(r.request_id, r.from_seq) for r in asked] == [(REQUEST_ID, 3), (REQUEST_ID, 3)]
+
+
+def test_a_stream_moves_to_another_gateway(script: Script, server: ScriptedServer) -> None:
+    """With several targets, the attach goes to the next one when the first is gone."""
+    other = Script().on("Attach", stream([delta(1, ["b"]), finish(2)], attach=True))
+    second = ScriptedServer(other)
+    script.on("GenerateStream", hang_after([accepted(), delta(0, ["a"])]))
+    try:
+        with Client([server.target, second.target], timeout_s=10) as client:
+            texts = client.stream("x", model="tiny", reattach=FAST).texts()
+            assert next(texts) == "a"
+            server.stop()
+            assert "".join(texts) == "b"
+    finally:
+        second.stop()
+
+
+def test_attempts_are_bounded(client: Client, script: Script) -> None:
+    """When nobody answers, the stream fails with the typed error after the policy's attempts."""
+    script.on("GenerateStream", stream([accepted()], grpc.StatusCode.UNAVAILABLE))
+    script.on("Attach", fail(grpc.StatusCode.UNAVAILABLE))
+    with pytest.raises(Unavailable) as caught:
+        list(client.stream("x", model="tiny", reattach=FAST))
+    assert caught.value.request_id == REQUEST_ID
+    assert len(script.of("Attach")) == 3
+
+
+def test_reattach_can_be_switched_off(client: Client, script: Script) -> None:
+    """With ``reattach=False`` a break is an error at once."""
+    script.on("GenerateStream", stream([accepted()], grpc.StatusCode.UNAVAILABLE))
+    with pytest.raises(Unavailable):
+        list(client.stream("x", model="tiny", reattach=False))
+    assert not script.of("Attach")
+
+
+def test_a_stream_that_broke_before_acceptance_is_not_repeated(
+    client: Client, script: Script
+) -> None:
+    """Nobody knows whether the request was taken, so the client does not send it twice."""
+    script.on("GenerateStream", fail(grpc.StatusCode.UNAVAILABLE))
+    with pytest.raises(Unavailable):
+        list(client.stream("x", model="tiny", reattach=FAST))
+    assert len(script.of("GenerateStream")) == 1
+
+
+def test_a_break_after_the_last_event_harms_nothing(client: Client, script: Script) -> None:
+    """The answer is complete, so there is nothing to attach for."""
+    script.on(
+        "GenerateStream",
+        stream([accepted(), delta(0, ["a"]), finish(1)], grpc.StatusCode.UNAVAILABLE),
+    )
+    assert "".join(client.stream("x", model="tiny").texts()) == "a"
+    assert not script.of("Attach")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([accepted(), delta(1, ["b"])], id="gap"),
+        pytest.param([accepted(), delta(0, ["a"])], id="no end"),
+    ],
+)
+def test_lost_tokens_are_an_error(client: Client, script: Script, events: list) -> None:
+    """A gap, and an end that no finish announced, are never passed off as an answer."""
+    script.on("GenerateStream", stream(events))
+    with pytest.raises(InternalFailure) as caught:
+        list(client.stream("x", model="tiny"))
+    assert caught.value.code == "DATA_LOSS"
+
+
+def test_closing_cancels_the_call(client: Client, script: Script) -> None:
+    """Leaving the block ends the call at the server, and a closed stream is over."""
+    script.on("GenerateStream", hang_after([accepted(), delta(0, ["a"])]))
+    with client.stream("x", model="tiny") as tokens:
+        assert next(tokens.texts()) == "a"
+    assert script.ended["GenerateStream"].wait(10)
+    assert list(tokens) == []
+
+
+def test_the_limit_goes_to_the_server_and_the_call_waits_longer(
+    client: Client, script: Script
+) -> None:
+    """The server gets the limit as given and a gRPC deadline a little behind it, so that it can answer."""
+    script.on("GenerateStream", stream([accepted(), finish(0)]))
+    list(client.stream("x", model="tiny", timeout_s=4))
+    [call] = script.of("GenerateStream")
+    assert call.request.timeout.ToMilliseconds() == 4000
+    assert call.time_left_s is not None
+    assert 4 < call.time_left_s < 6
+
+
+def test_a_silent_server_ends_in_deadline_exceeded(client: Client, script: Script) -> None:
+    """The client's own clock ends the wait, with the id that is known."""
+    script.on("GenerateStream", hang_after([accepted()]))
+    with pytest.raises(DeadlineExceeded) as caught:
+        list(client.stream("x", model="tiny", timeout_s=0.05))
+    assert caught.value.request_id == REQUEST_ID
