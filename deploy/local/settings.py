@@ -26,6 +26,9 @@ class LocalSettings:
     data_dir: Path | None = setting(
         None, help="keeps Redis' data and the logs; without it both go at the end"
     )
+    run: str | None = setting(
+        None, help="command to run once everything serves; the stack ends when it does"
+    )
     verbose: bool = setting(False, help="show the logs of all processes")
     stop_grace_s: float = setting(
         5.0, help="seconds each process gets to finish what it does at the end", check=above(0)

