@@ -1,0 +1,78 @@
+"""Calls over a Redis that stops, stalls and comes back."""
+
+import asyncio
+
+import pytest
+
+from common.domain import Partition
+from common.errors import Unavailable
+from common.streams import leases, reply_log
+from common.streams.node import Node
+from tests.support.redis_server import RedisServer
+
+pytestmark = pytest.mark.integration
+
+
+async def test_a_bounded_call_fails_fast_with_advice(redis_server: RedisServer):
+    """While Redis is down a producer gets UNAVAILABLE with a retry delay, within its bound."""
+    node = Node(redis_server.url)
+    redis_server.kill()
+    with pytest.raises(Unavailable) as caught:
+        await node.time_ms(bound_s=0.3)
+    assert caught.value.reason == "QUEUE_UNAVAILABLE"
+    assert caught.value.retry_after_s is not None
+    await node.close()
+
+
+async def test_an_unbounded_call_outlasts_a_restart(redis_server: RedisServer):
+    """A consumer's call waits until Redis is back, scripts included (a restart forgets them)."""
+    node = Node(redis_server.url)
+    first = await reply_log.append(node, "g", b"one", {})
+    redis_server.kill()
+    waiting = asyncio.create_task(reply_log.append(node, "g", b"two", {}))
+    await asyncio.to_thread(redis_server.restart)
+    second = await waiting
+    entries = [entry async for entry in reply_log.read_range(node, "g", "0-0", second)]
+    assert [entry.payload for entry in entries] == [b"one", b"two"]
+    assert reply_log.id_key(first) < reply_log.id_key(second)
+    await node.close()
+
+
+async def test_a_log_is_trimmed_behind_its_oldest_mark_only(redis_server: RedisServer):
+    """Entries behind every mark go with later appends; entries at or before a mark's position stay."""
+    node = Node(redis_server.url)
+    first = await reply_log.append(node, "g", b"x", {})
+    await reply_log.append(node, "g", b"", {"r": reply_log.id_ms(first)})
+    for _ in range(300):
+        last = await reply_log.append(node, "g", b"x", {})
+    assert await node.call(lambda client: client.xlen("hr:{gw:g}:replies")) == 301
+    await reply_log.append(node, "g", b"", {"r": reply_log.id_ms(last)})
+    await reply_log.append(node, "g", b"x", {})
+    assert await node.call(lambda client: client.xlen("hr:{gw:g}:replies")) < 301
+    await node.close()
+
+
+async def test_one_leader_at_a_time(redis_server: RedisServer):
+    """Whoever asks second learns who holds the lease, and gets it once it is given back."""
+    node, partition = Node(redis_server.url), Partition("m", 0)
+    mine, other = leases.LeaderLease("a", "h:1"), leases.LeaderLease("b", "h:2")
+    assert await leases.hold_leader_lease(node, partition, mine, bound_s=5) == mine
+    assert await leases.hold_leader_lease(node, partition, other, bound_s=5) == mine
+    await leases.release_leader_lease(node, partition, other, bound_s=5)
+    assert await leases.read_leader(node, partition) == mine
+    await leases.release_leader_lease(node, partition, mine, bound_s=5)
+    assert await leases.hold_leader_lease(node, partition, other, bound_s=5) == other
+    await node.close()
+
+
+def test_absence_needs_a_whole_lease_without_a_hole():
+    """A stalled Redis makes nobody take over: an interrupted observation starts again."""
+    absence = leases.Absence(lease_s=3, max_gap_s=1)
+    looks = [(0.0, False), (0.9, False), (1.8, False), (2.7, False)]
+    assert not any(absence.saw(present=present, now_s=now_s) for now_s, present in looks)
+    assert absence.saw(present=False, now_s=3.1)
+    assert not absence.saw(present=True, now_s=3.2)
+    assert not absence.saw(present=False, now_s=4.0)
+    assert not absence.saw(present=False, now_s=8.0), "a gap in the looks is no observation"
+    absence.interrupt()
+    assert not absence.saw(present=False, now_s=8.5)
