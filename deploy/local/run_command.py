@@ -16,13 +16,13 @@ class CommandFailed(Exception):
 
 
 async def run_command(line: str, children: Sequence[Child]) -> None:
-    """Run it with the gateway's address in `HEADRACE_ADDRESS`, on our terminal."""
+    """Run it with the gateway's address in `HEADRACE_TARGET`, on our terminal."""
     [address] = [child.endpoints["grpc"] for child in children if child.spec.name == "gateway"]
     # `headrace` lies beside this Python, whether or not the virtual environment is activated.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     process = await asyncio.create_subprocess_exec(
         *leashed(shlex.split(line)),
-        env={**os.environ, "HEADRACE_ADDRESS": address, "PATH": path},
+        env={**os.environ, "HEADRACE_TARGET": address, "PATH": path},
     )
     try:
         status = await process.wait()

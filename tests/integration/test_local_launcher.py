@@ -168,7 +168,7 @@ def test_kept_data_survives_and_is_locked(launch: Any, tmp_path: Path) -> None:
 
 def test_runs_a_command_and_ends(launch: Any) -> None:
     """The command finds the gateway by its environment; status 0 and an empty machine after it."""
-    launcher = launch("--run=sh -c 'echo asks $HEADRACE_ADDRESS'")
+    launcher = launch("--run=sh -c 'echo asks $HEADRACE_TARGET'")
     assert launcher.process.wait(scaled(60)) == 0
     assert "\nasks 127.0.0.1:" in launcher.said()
     assert not list(launcher.folder.iterdir())

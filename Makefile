@@ -1,0 +1,53 @@
+# `make help` lists the targets. Everything is installed into .venv and nowhere else.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-unit test-system check protos bench clean
+
+BIN := $(CURDIR)/.venv/bin
+# Without these, npm and the services would leave files in the home directory and beside the sources.
+export npm_config_cache := $(CURDIR)/.venv/npm-cache
+# The tests compute in two processes and more; one thread each keeps them out of each other's way.
+export OMP_NUM_THREADS ?= 1
+
+QUESTION ?= What is the capital of France?
+DEMO_FLAGS ?= --port 0 --engine model --quantization int8
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+venv: ## the virtual environment with everything in it (PYTHON, TORCH_SPEC)
+	@deploy/install.sh
+
+demo: venv ## install, start everything, ask the real model one question, stop everything (QUESTION)
+	@env -u OMP_NUM_THREADS PYTHONDONTWRITEBYTECODE=1 \
+	  $(BIN)/headrace-local $(DEMO_FLAGS) --run 'headrace generate --stats "$(QUESTION)"'
+
+test: venv ## the whole test suite, except what needs Debian packages or an accelerator
+	@HEADRACE_TEST_REDIS=bundled $(BIN)/pytest -m 'not system and not gpu'
+
+test-unit: venv ## the pure and fast tests alone
+	@$(BIN)/pytest tests/unit
+
+test-system: venv ## the tests that need Debian packages, which are installed; integration on their Redis
+	@deploy/system_packages.sh
+	@HEADRACE_TEST_REDIS=system $(BIN)/pytest -m '(system or integration) and not gpu'
+
+check: venv ## format, lint, types, import rules, protos, unit tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@PYTHON=$(BIN)/python protos/check.sh
+	@$(BIN)/pytest tests/unit
+
+protos: venv ## generate the stubs again
+	@PYTHON=$(BIN)/python protos/generate.sh
+
+bench: venv ## measure throughput and latency with the standard workload (BENCH_FLAGS)
+	@env -u OMP_NUM_THREADS $(BIN)/python -m tests.bench $(BENCH_FLAGS)
+
+clean: ## remove everything that was installed or built
+	@rm -rf .venv build dist .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf protos/node_modules ./*.egg-info protos/python/*.egg-info .coverage*
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

