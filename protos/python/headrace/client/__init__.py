@@ -1,5 +1,7 @@
 """Thin clients over the stubs: ``Client`` for threads, ``AsyncClient`` for asyncio."""
 
+from headrace.client.aio_client import AsyncClient
+from headrace.client.aio_stream import AsyncTokenStream
 from headrace.client.client import Client
 from headrace.client.errors import (
     Aborted,
@@ -27,6 +29,8 @@ from headrace.client.trace import TraceContext
 __all__ = [
     "Aborted",
     "AlreadyExists",
+    "AsyncClient",
+    "AsyncTokenStream",
     "Cancelled",
     "Client",
     "DeadlineExceeded",

@@ -29,7 +29,7 @@ class Channels:
         self._credentials = credentials
         self._lock = threading.Lock()
         self._open: dict[int, grpc.Channel] = {}
-        self._current = 0
+        self.current = 0
         self._closed = False
 
     def inference(self) -> InferenceServiceStub:
@@ -49,22 +49,25 @@ class Channels:
         trace: TraceContext | None = None,
     ) -> _Response:
         """Makes a call whose failure is a ``HeadraceError``."""
+        used = self.current
         try:
             return method(request, timeout=timeout_s, metadata=self.metadata(trace))
         except grpc.RpcError as error:
             failure = error_from_rpc(error)
-            self.note(failure)
+            self.note(failure, used)
             raise failure from error
 
     def metadata(self, trace: TraceContext | None) -> tuple[tuple[str, str | bytes], ...]:
         """What a call sends: the client's metadata and a trace context."""
         return call_metadata(self._metadata, TraceContext.for_call(trace))
 
-    def note(self, failure: HeadraceError) -> None:
-        """After a failed call: the next one goes elsewhere if this target is away."""
+    def note(self, failure: HeadraceError, used: int) -> None:
+        """After a failed call to target ``used``: the next one goes elsewhere if that one is away."""
         if failure.code == "UNAVAILABLE":
             with self._lock:
-                self._current = self._targets.after(self._current)
+                # Many calls may fail at once; only the first of them moves on.
+                if self.current == used:
+                    self.current = self._targets.after(used)
 
     def close(self) -> None:
         """Closes all; their calls end as cancelled."""
@@ -79,9 +82,9 @@ class Channels:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the client is closed")
-            if self._current not in self._open:
-                self._open[self._current] = self._new(self._targets.addresses[self._current])
-            return self._open[self._current]
+            if self.current not in self._open:
+                self._open[self.current] = self._new(self._targets.addresses[self.current])
+            return self._open[self.current]
 
     def _new(self, address: str) -> grpc.Channel:
         if self._credentials is None:

@@ -1,6 +1,6 @@
 """The client for threads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack
 
@@ -103,16 +103,17 @@ class Client:
         *,
         timeout_s: float | None = None,
         trace: TraceContext | None = None,
-    ) -> Iterator[pb.BatchGenerateResponse]:
-        """Generates for many requests (see ``build_request``); yields outcomes as they finish."""
+    ) -> Generator[pb.BatchGenerateResponse, None, None]:
+        """Generates for many requests (see ``build_request``); yields outcomes as they finish. Closing it cancels."""
         timeout_s = self._timeout(timeout_s)
         batch = pb.BatchGenerateRequest(requests=requests)
         for request in batch.requests:
             with_timeout(request, timeout_s)
+        used = self._channels.current
         call = self._channels.inference().BatchGenerate(
             batch, timeout=call_timeout_s(timeout_s), metadata=self._channels.metadata(trace)
         )
-        return self._outcomes(call)
+        return self._outcomes(call, used)
 
     def cancel(self, request_id: str, reason: str = "") -> pb.CancelResponse:
         """Cancels a request, wherever it is."""
@@ -191,12 +192,14 @@ class Client:
             request=request,
         )
 
-    def _outcomes(self, call: _BatchCall) -> Iterator[pb.BatchGenerateResponse]:
+    def _outcomes(
+        self, call: _BatchCall, used: int
+    ) -> Generator[pb.BatchGenerateResponse, None, None]:
         try:
             yield from call
         except grpc.RpcError as broken:
             failure = error_from_rpc(broken)
-            self._channels.note(failure)
+            self._channels.note(failure, used)
             raise failure from broken
         finally:
             call.cancel()

@@ -87,3 +87,8 @@ class Following:
                 reason="STREAM_TRUNCATED",
                 request_id=self._cursor.request_id,
             )
+
+
+def event_of(message: pb.GenerateStreamResponse | pb.AttachResponse) -> pb.GenerateStreamResponse:
+    """The event in a message of either stream."""
+    return message.event if isinstance(message, pb.AttachResponse) else message

@@ -10,7 +10,7 @@ import grpc
 from headrace.client.channels import Channels
 from headrace.client.cursor import Cursor
 from headrace.client.errors import Cancelled, HeadraceError
-from headrace.client.following import Following
+from headrace.client.following import Following, event_of
 from headrace.client.reattach import Reattach
 from headrace.client.status import error_from_rpc
 from headrace.client.trace import TraceContext
@@ -43,6 +43,7 @@ class TokenStream(Following):
         self._metadata = channels.metadata(trace)
         self._closed = threading.Event()
         self._over = False
+        self._used = 0
         self._call: _Call = self._attach() if request is None else self._generate(request)
 
     def __iter__(self) -> Iterator[pb.GenerateStreamResponse]:
@@ -57,7 +58,7 @@ class TokenStream(Following):
         """
         while not self._over:
             try:
-                event = self._take(_event_of(next(self._call)))
+                event = self._take(event_of(next(self._call)))
             except StopIteration:
                 self._over = True
                 self._check_end()
@@ -103,7 +104,7 @@ class TokenStream(Following):
             raise Cancelled(
                 "the stream was closed", code="CANCELLED", request_id=self.request_id
             ) from cause
-        self._channels.note(error)
+        self._channels.note(error, self._used)
         if self._cursor.answered:
             # The connection broke between the last event and the end of the call: nothing is missing.
             self._over = True
@@ -116,13 +117,11 @@ class TokenStream(Following):
             self._call = self._attach()
 
     def _generate(self, request: pb.GenerateRequest) -> _Call:
+        self._used = self._channels.current
         stub = self._channels.inference()
         return stub.GenerateStream(request, timeout=self._left_s(), metadata=self._metadata)
 
     def _attach(self) -> _Call:
+        self._used = self._channels.current
         stub = self._channels.inference()
         return stub.Attach(self._attach_request(), timeout=self._left_s(), metadata=self._metadata)
-
-
-def _event_of(message: pb.GenerateStreamResponse | pb.AttachResponse) -> pb.GenerateStreamResponse:
-    return message.event if isinstance(message, pb.AttachResponse) else message

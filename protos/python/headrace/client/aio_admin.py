@@ -1,0 +1,63 @@
+"""The operators' calls, for asyncio."""
+
+from collections.abc import AsyncIterator
+
+from headrace.client.aio_channels import AioChannels
+from headrace.client.requests import duration
+from headrace.v1 import admin_service_pb2 as pb
+
+
+class AsyncAdmin:
+    """Looks at and steers a running system."""
+
+    def __init__(self, channels: AioChannels, timeout_s: float | None) -> None:
+        """Belongs to an ``AsyncClient``, which closes the channels."""
+        self._channels = channels
+        self._timeout_s = timeout_s
+
+    async def workers(self, model: str = "") -> list[pb.Worker]:
+        """The workers of a model, or all."""
+        method, request = self._channels.admin().ListWorkers, pb.ListWorkersRequest(model=model)
+        answer = await self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return list(answer.workers)
+
+    async def drain(self, worker_id: str, grace_s: float | None = None) -> pb.Worker:
+        """Lets a worker finish what it runs; the server's grace applies where none is given."""
+        request = pb.DrainWorkerRequest(worker_id=worker_id)
+        if grace_s is not None:
+            request.grace.CopyFrom(duration(grace_s))
+        method = self._channels.admin().DrainWorker
+        answer = await self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return answer.worker
+
+    async def queue(self, model: str) -> list[pb.Queue]:
+        """The queues of a model now, one for each partition."""
+        method, request = self._channels.admin().GetQueue, pb.GetQueueRequest(model=model)
+        answer = await self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return list(answer.queues)
+
+    async def dead_letters(self, model: str = "") -> AsyncIterator[pb.DeadLetter]:
+        """Requests that were set aside, newest first; fetches page after page."""
+        request = pb.ListDeadLettersRequest(model=model)
+        while True:
+            method = self._channels.admin().ListDeadLetters
+            page = await self._channels.unary(method, request, timeout_s=self._timeout_s)
+            for letter in page.dead_letters:
+                yield letter
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def dead_letter(self, request_id: str) -> pb.DeadLetter:
+        """One of them with its history."""
+        request = pb.GetDeadLetterRequest(request_id=request_id)
+        method = self._channels.admin().GetDeadLetter
+        answer = await self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return answer.dead_letter
+
+    async def replay(self, request_id: str) -> str:
+        """Runs one of them again; returns the new request's id."""
+        request = pb.ReplayDeadLetterRequest(request_id=request_id)
+        method = self._channels.admin().ReplayDeadLetter
+        answer = await self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return answer.request_id

@@ -1,0 +1,147 @@
+"""The asyncio client's streams: the same properties as the sync client's, and no leaks."""
+
+import asyncio
+
+import grpc
+import pytest
+from headrace.client import (
+    AsyncClient,
+    Cancelled,
+    InternalFailure,
+    ReattachPolicy,
+    TraceContext,
+    Unavailable,
+)
+from headrace.v1 import inference_service_pb2 as pb
+
+from tests.integration.client.scripted import (
+    REQUEST_ID,
+    Script,
+    ScriptedServer,
+    accepted,
+    answer,
+    delta,
+    fail,
+    finish,
+    flush,
+    hang_after,
+    stream,
+)
+
+pytestmark = pytest.mark.integration
+FAST = ReattachPolicy(max_attempts=3, first_pause_s=0.001, longest_pause_s=0.002)
+
+
+async def test_a_client_may_be_made_outside_a_loop(script: Script, server: ScriptedServer) -> None:
+    """Making one opens nothing; the first call does."""
+    client = await asyncio.to_thread(AsyncClient, server.target)
+    script.on("Generate", answer(pb.GenerateResponse(request_id=REQUEST_ID)))
+    async with client:
+        assert (await client.generate("x", model="tiny")).request_id == REQUEST_ID
+
+
+async def test_a_broken_stream_is_continued_where_it_was(
+    script: Script, server: ScriptedServer
+) -> None:
+    """No token is repeated or missing, held-back text included, and the trace stays the same."""
+    script.on(
+        "GenerateStream",
+        stream([accepted(), delta(0, ["a", "b"]), flush(2, "c")], grpc.StatusCode.UNAVAILABLE),
+    )
+    script.on(
+        "Attach",
+        fail(grpc.StatusCode.UNAVAILABLE),
+        stream([accepted(), flush(2, "cd"), finish(2)], attach=True),
+    )
+    async with AsyncClient(server.target) as client:
+        tokens = client.stream("x", model="tiny", reattach=FAST)
+        assert "".join([text async for text in tokens.texts()]) == "abcd"
+    assert [call.request.from_seq for call in script.of("Attach")] == [2, 2]
+    assert {call.metadata["traceparent"] for call in script.seen} == {tokens.trace.traceparent}
+
+
+async def test_a_stream_moves_to_another_gateway(script: Script, server: ScriptedServer) -> None:
+    """With several targets, the attach goes to the next one when the first is gone."""
+    second = ScriptedServer(
+        Script().on("Attach", stream([delta(1, ["b"]), finish(2)], attach=True))
+    )
+    script.on("GenerateStream", hang_after([accepted(), delta(0, ["a"])]))
+    try:
+        async with AsyncClient([server.target, second.target], timeout_s=10) as client:
+            texts = client.stream("x", model="tiny", reattach=FAST).texts()
+            assert await anext(texts) == "a"
+            await asyncio.to_thread(server.stop)
+            assert [text async for text in texts] == ["b"]
+    finally:
+        await asyncio.to_thread(second.stop)
+
+
+async def test_attempts_are_bounded(script: Script, server: ScriptedServer) -> None:
+    """When nobody answers, the stream fails with the typed error after the policy's attempts."""
+    script.on("GenerateStream", stream([accepted()], grpc.StatusCode.UNAVAILABLE))
+    script.on("Attach", fail(grpc.StatusCode.UNAVAILABLE))
+    async with AsyncClient(server.target) as client:
+        tokens = client.stream("x", model="tiny", reattach=FAST)
+        await anext(tokens)  # accepted
+        with pytest.raises(Unavailable):
+            await anext(tokens)
+    assert len(script.of("Attach")) == 3
+
+
+async def test_lost_tokens_are_an_error(script: Script, server: ScriptedServer) -> None:
+    """A gap is never passed off as an answer."""
+    script.on("GenerateStream", stream([accepted(), delta(1, ["b"])]))
+    async with AsyncClient(server.target) as client:
+        with pytest.raises(InternalFailure):
+            [event async for event in client.stream("x", model="tiny")]
+
+
+async def test_closing_cancels_the_call(script: Script, server: ScriptedServer) -> None:
+    """Leaving the block ends the call at the server; nothing more comes out."""
+    script.on("GenerateStream", hang_after([accepted(), delta(0, ["a"])]))
+    async with AsyncClient(server.target) as client:
+        async with client.stream("x", model="tiny") as tokens:
+            assert await anext(tokens.texts()) == "a"
+        assert await asyncio.to_thread(script.ended["GenerateStream"].wait, 10)
+        assert [event async for event in tokens] == []
+
+
+async def test_a_reader_that_is_cancelled_cancels_the_call(
+    script: Script, server: ScriptedServer
+) -> None:
+    """Cancelling the task that reads is enough; it ends as cancelled itself."""
+    script.on("GenerateStream", hang_after([accepted()]))
+    async with AsyncClient(server.target) as client:
+        tokens = client.stream("x", model="tiny")
+        await anext(tokens)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await anext(tokens)
+        assert await asyncio.to_thread(script.ended["GenerateStream"].wait, 10)
+
+
+async def test_a_reader_of_a_stream_that_another_task_closes(
+    script: Script, server: ScriptedServer
+) -> None:
+    """It gets the typed error: the task itself was not cancelled."""
+    script.on("GenerateStream", hang_after([accepted()]))
+    async with AsyncClient(server.target) as client, asyncio.TaskGroup() as group:
+        tokens = client.stream("x", model="tiny")
+        await anext(tokens)
+
+        async def read() -> None:
+            with pytest.raises(Cancelled):
+                await anext(tokens)
+
+        group.create_task(read())
+        await asyncio.sleep(0)  # lets the reader start to wait
+        tokens.close()
+
+
+async def test_unary_calls_carry_the_trace(script: Script, server: ScriptedServer) -> None:
+    """A given context reaches the server as it is."""
+    script.on("Generate", answer(pb.GenerateResponse()))
+    trace = TraceContext.new()
+    async with AsyncClient(server.target) as client:
+        await client.generate("x", model="tiny", trace=trace)
+    assert script.seen[0].metadata["traceparent"] == trace.traceparent
