@@ -11,7 +11,7 @@ from worker.text.byte_level import ByteLevelDetokenizer, bytes_of_tokens
 from worker.text.detokenizer import Detokenizer
 from worker.text.output_text import OutputText
 from worker.text.stop_matcher import StopMatcher
-from worker.text.windowed import WindowedDetokenizer, byte_tokens
+from worker.text.windowed import TokenKinds, WindowedDetokenizer
 
 
 class Texts:
@@ -22,7 +22,7 @@ class Texts:
         self._tokenizer = Tokenizer.from_str(tokenizer_json.decode())
         decoder = json.loads(tokenizer_json).get("decoder")
         self._token_bytes = bytes_of_tokens(self._tokenizer) if _is_byte_level(decoder) else None
-        self._byte_token_ids = byte_tokens(self._tokenizer) if _has_fallback(decoder) else None
+        self._kinds = TokenKinds.of(self._tokenizer)
 
     def text_of(self, job: Job) -> TextStream:
         """The text of a sequence that continues the job's prompt."""
@@ -35,9 +35,7 @@ class Texts:
     def _detokenizer_behind(self, prompt_token_ids: tuple[int, ...]) -> Detokenizer:
         if self._token_bytes is not None:
             return ByteLevelDetokenizer(self._token_bytes)
-        return WindowedDetokenizer(
-            self._tokenizer, self._byte_token_ids or frozenset(), prompt_token_ids
-        )
+        return WindowedDetokenizer(self._tokenizer, self._kinds, prompt_token_ids)
 
 
 def _is_byte_level(decoder: Any) -> bool:
@@ -48,10 +46,3 @@ def _is_byte_level(decoder: Any) -> bool:
         members = decoder.get("decoders", [])
         return len(members) == 1 and _is_byte_level(members[0])
     return decoder.get("type") == "ByteLevel"
-
-
-def _has_fallback(decoder: Any) -> bool:
-    return isinstance(decoder, dict) and (
-        decoder.get("type") == "ByteFallback"
-        or any(map(_has_fallback, decoder.get("decoders", [])))
-    )

@@ -11,7 +11,9 @@ invalid byte turns the whole run into U+FFFD; until then they are kept back.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 from tokenizers import Tokenizer
 
@@ -22,23 +24,41 @@ _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _MAX_UNSAID_TOKENS = 32
 
 
+@dataclass(frozen=True, slots=True)
+class TokenKinds:
+    """Tokens of a vocabulary that need care: ``<0x00>`` to ``<0xFF>``, and those that give no text."""
+
+    byte: frozenset[int]
+    unseen: frozenset[int]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Self:
+        """The kinds of a tokenizer's tokens."""
+        vocabulary: dict[str, int] = tokenizer.get_vocab(with_added_tokens=False)
+        added = tokenizer.get_added_tokens_decoder()
+        return cls(
+            byte=frozenset(i for token, i in vocabulary.items() if _BYTE_TOKEN.fullmatch(token)),
+            unseen=frozenset(i for i, token in added.items() if token.special),
+        )
+
+
 class WindowedDetokenizer:
     """Text by difference: decoding of context and new tokens, less what of it was given out."""
 
-    def __init__(
-        self, tokenizer: Tokenizer, byte_token_ids: frozenset[int], prompt_end: Sequence[int]
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, kinds: TokenKinds, prompt_end: Sequence[int]) -> None:
         """``prompt_end`` are the prompt's last tokens, ``CONTEXT_TOKENS`` of them or more."""
         self._tokenizer = tokenizer
-        self._byte_token_ids = byte_token_ids
+        self._kinds = kinds
         self._window = list(prompt_end[-CONTEXT_TOKENS:])
         self._num_context = len(self._window)
         self._said = self._decode(self._window)
 
     def push(self, token_id: int) -> str:
         """Add a token; the characters that became certain."""
+        if token_id in self._kinds.unseen:
+            return ""  # it does not even end a run of byte tokens
         self._window.append(token_id)
-        if token_id in self._byte_token_ids:
+        if token_id in self._kinds.byte:
             return ""
         text = self._decode(self._window)
         num_unsaid = len(self._window) - self._num_context
@@ -59,12 +79,6 @@ class WindowedDetokenizer:
 
     def _decode(self, token_ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
-
-
-def byte_tokens(tokenizer: Tokenizer) -> frozenset[int]:
-    """The tokens ``<0x00>`` to ``<0xFF>`` of a vocabulary with byte fallback."""
-    vocabulary: Iterable[tuple[str, int]] = tokenizer.get_vocab(with_added_tokens=False).items()
-    return frozenset(token_id for token, token_id in vocabulary if _BYTE_TOKEN.fullmatch(token))
 
 
 def _common_beginning(text: str, other: str) -> str:

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from worker.text.byte_level import ByteLevelDetokenizer, bytes_of_tokens
 from worker.text.detokenizer import Detokenizer
-from worker.text.windowed import WindowedDetokenizer, byte_tokens
+from worker.text.windowed import TokenKinds, WindowedDetokenizer
 
 
 def byte_level_tokenizer() -> Tokenizer:
@@ -46,11 +46,11 @@ def fallback_tokenizer() -> Tokenizer:
 BYTE_LEVEL = byte_level_tokenizer()
 TOKEN_BYTES = bytes_of_tokens(BYTE_LEVEL)
 FALLBACK = fallback_tokenizer()
-FALLBACK_BYTES = byte_tokens(FALLBACK)
+KINDS = TokenKinds.of(FALLBACK)
 
 
 def windowed(prompt: list[int] | None = None) -> WindowedDetokenizer:
-    return WindowedDetokenizer(FALLBACK, FALLBACK_BYTES, prompt or [])
+    return WindowedDetokenizer(FALLBACK, KINDS, prompt or [])
 
 
 def deltas(detokenizer: Detokenizer, token_ids: list[int]) -> list[str]:
@@ -108,4 +108,4 @@ def test_leading_space_of_a_word_behind_a_prompt_is_kept() -> None:
 def test_kinds_of_decoders_are_told_apart() -> None:
     """The two sample tokenizers are of the kinds they stand for."""
     assert json.loads(BYTE_LEVEL.to_str())["decoder"]["type"] == "ByteLevel"
-    assert len(FALLBACK_BYTES) == 256
+    assert len(KINDS.byte) == 256

@@ -1,0 +1,94 @@
+"""A runner that computes hashes where a model computes keys and values.
+
+The cache is real: for each position it stores the token and a rolling hash of everything up to it, in the block that the
+row's table names. What is drawn depends on the hash before it and on a few earlier positions read through the
+table, as attention would. So a wrong block, a position computed twice with other content or a block that somebody
+else overwrote gives other tokens, and the tests that compare tokens see it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from worker.engine.runner import Draw, Drawn, Row, RowFailed, RowResult
+from worker.simulated.choice import LOOK_BACK_TOKENS, choose_token
+from worker.simulated.settings import SimulatedSettings
+
+_MASK = (1 << 64) - 1
+_NUM_ATTENDED = 3
+NUMERIC = "NUMERIC"
+
+
+class SimulatedRunner:
+    """Deterministic tokens at a set speed: ``step_ms`` a step, and ``prefill_tokens_per_s`` on top."""
+
+    def __init__(
+        self, settings: SimulatedSettings, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """An empty cache."""
+        self._settings = settings
+        self._sleep = sleep
+        num_slots = settings.kv_blocks * settings.block_size
+        self._hashes = [0] * num_slots
+        self._tokens = [0] * num_slots
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the pool."""
+        return self._settings.kv_blocks
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per block."""
+        return self._settings.block_size
+
+    def run(self, rows: Sequence[Row]) -> list[RowResult]:
+        """Compute the rows; see ``ModelRunner``."""
+        duration_s = self._duration_s(rows)
+        if duration_s > 0:
+            self._sleep(duration_s)
+        return [self._compute(row) for row in rows]
+
+    def _duration_s(self, rows: Sequence[Row]) -> float:
+        # A row of one token is a decode; its time is the step's.
+        prefill_tokens = sum(len(row.token_ids) for row in rows if len(row.token_ids) > 1)
+        rate = self._settings.prefill_tokens_per_s
+        return self._settings.step_ms / 1000 + (prefill_tokens / rate if rate else 0.0)
+
+    def _compute(self, row: Row) -> RowResult:
+        value = self._hashes[self._slot(row, row.start - 1)] if row.start else 0
+        for position, token_id in enumerate(row.token_ids, row.start):
+            value = _mix(value, token_id + 1)
+            slot = self._slot(row, position)
+            self._hashes[slot] = value
+            self._tokens[slot] = token_id
+        if row.inject_nan:
+            return RowFailed(NUMERIC, "the logits are not numbers")
+        if row.draw is None:
+            return None
+        return Drawn(self._draw(row, row.draw, value))
+
+    def _draw(self, row: Row, draw: Draw, value: int) -> int:
+        num_known = row.start + len(row.token_ids)
+        for _ in range(_NUM_ATTENDED):
+            attended = value % num_known
+            value = _mix(value, self._hashes[self._slot(row, attended)])
+        if draw.params.temperature > 0:
+            for part in (draw.params.seed, draw.choice, draw.position):
+                value = _mix(value, part)
+        last = [
+            self._tokens[self._slot(row, position)]
+            for position in range(max(0, num_known - LOOK_BACK_TOKENS), num_known)
+        ]
+        return choose_token(value, last, eos_every=self._settings.eos_every)
+
+    def _slot(self, row: Row, position: int) -> int:
+        block, offset = divmod(position, self._settings.block_size)
+        return row.block_ids[block] * self._settings.block_size + offset
+
+
+def _mix(value: int, part: int) -> int:
+    """A hash of two numbers: multiply and fold, with the constants of SplitMix64."""
+    value = (value + 0x9E3779B97F4A7C15 + (part & _MASK) * 0xBF58476D1CE4E5B9) & _MASK
+    value ^= value >> 30
+    value = value * 0x94D049BB133111EB & _MASK
+    return value ^ (value >> 31)
