@@ -25,7 +25,7 @@ from common.service_settings import ServiceSettings
 from common.settings import describe_settings
 from common.status_endpoint import StatusEndpoint
 from common.stop_signals import EXIT_FORCED, StopForced, StopSignals
-from common.telemetry import EXPORT_TIMEOUT_S, build_metrics, build_tracing, instance_name
+from common.telemetry import FLUSH_TIMEOUT_S, build_metrics, build_tracing, instance_name
 from common.tracing import Tracing
 
 EXIT_OK = 0
@@ -92,8 +92,8 @@ def run_service(name: str, settings: ServiceSettings, serve: Serve) -> int:
     except OSError as error:
         log.error("cannot start", error=str(error))
     finally:
-        tracing.shutdown()
-        metrics.shutdown(EXPORT_TIMEOUT_S)
+        tracing.shutdown(FLUSH_TIMEOUT_S)
+        metrics.shutdown(FLUSH_TIMEOUT_S)
         signals.done()
         log.info("stopped", code=code, uptime_s=round(time.monotonic() - started_s, 3))
     return code

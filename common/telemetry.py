@@ -14,8 +14,9 @@ from common.service_settings import TelemetrySettings
 from common.telemetry_names import SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION
 from common.tracing import Tracing
 
-# One export call may take this long, so a stop waits about as long for a receiver that has gone.
 EXPORT_TIMEOUT_S = 3.0
+# A stop waits this long for traces and again for metrics: one export, should the receiver be gone.
+FLUSH_TIMEOUT_S = EXPORT_TIMEOUT_S
 SPAN_EXPORT_INTERVAL_S = 1.0
 METRIC_EXPORT_INTERVAL_S = 10.0
 # Spans of a burst wait here for the next export; beyond it they are dropped rather than slow anyone down.

@@ -6,6 +6,7 @@ becomes current only when asked for. Without a receiver nothing is recorded, but
 travel, so that logs and answers can name a trace.
 """
 
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -160,10 +161,14 @@ class Tracing:
         span.end(start_ns + max(0, round((end_s - start_s) * 1e9)))
         return context_of(span)
 
-    def shutdown(self) -> None:
-        """Send what is recorded, within the exporter's own time limit. Blocks; nothing is recorded after."""
-        if self._provider is not None:
-            self._provider.shutdown()
+    def shutdown(self, timeout_s: float) -> None:
+        """Send what is recorded, within ``timeout_s``; blocks. Nothing is recorded after."""
+        if self._provider is None:
+            return
+        # The SDK waits up to half a minute for a receiver that does not answer, and takes no bound.
+        thread = threading.Thread(target=self._provider.shutdown, name="trace-flush", daemon=True)
+        thread.start()
+        thread.join(timeout_s)
 
     def _new_context(self) -> SpanContext:
         return SpanContext(
