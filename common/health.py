@@ -24,10 +24,15 @@ def model_service_name(model: str) -> str:
 class HealthService:
     """Statuses by name; ``Watch`` streams their changes."""
 
-    def __init__(self, server: grpc.aio.Server, services: Iterable[str] = ()) -> None:
-        """Adds itself to ``server``; ``services`` follow readiness beside the process itself."""
-        self._servicer = health_aio.HealthServicer()
+    def __init__(self, readiness: Readiness, services: Iterable[str] = ()) -> None:
+        """``services`` follow readiness beside the process itself."""
+        self._readiness = readiness
         self._following = (PROCESS, *services)
+        self._servicer = health_aio.HealthServicer()
+
+    async def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on ``server``, which has not started: the servicer would call a new process healthy."""
+        await self._follow_once()
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     async def set_serving(self, name: str, serving: bool) -> None:
@@ -39,14 +44,17 @@ class HealthService:
         )
         await self._servicer.set(name, status)
 
-    async def follow(self, readiness: Readiness) -> None:
-        """Keep the following names in step with ``readiness``, until cancelled."""
+    async def follow(self) -> None:
+        """Keep the following names in step with readiness, until cancelled."""
         while True:
-            ready, change = readiness.ready, readiness.next_change()
-            for name in self._following:
-                await self.set_serving(name, ready)
+            change = self._readiness.next_change()
+            await self._follow_once()
             await change.wait()
 
     async def stop(self) -> None:
         """Everything is NOT_SERVING from now on: clients look elsewhere while the rest is finished."""
         await self._servicer.enter_graceful_shutdown()
+
+    async def _follow_once(self) -> None:
+        for name in self._following:
+            await self.set_serving(name, self._readiness.ready)
