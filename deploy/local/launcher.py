@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Callable
 
 from deploy.local.data_folder import DataFolder, open_data_folder
 from deploy.local.redis_command import find_free_port, find_redis_binary
@@ -18,15 +19,16 @@ _STOP_ORDER = ("gateway", "worker", "scheduler", "redis")
 async def run_stack(settings: LocalSettings) -> None:
     """Serve until SIGINT or SIGTERM, or until `settings.run` has ended; a second signal kills."""
     stop = asyncio.Event()
+    _on_stop_signals(stop.set)
     with open_data_folder(settings.data_dir) as folder:
         async with asyncio.TaskGroup() as tasks:
             supervisor = Supervisor(tasks, folder.logs, echo=settings.verbose)
-            _on_stop_signals(stop, supervisor)
             serving = tasks.create_task(_serve(settings, folder, supervisor, stop))
             try:
                 await stop.wait()
                 serving.cancel()
             finally:
+                _on_stop_signals(supervisor.kill)
                 await supervisor.stop(_STOP_ORDER)
                 if settings.ready_file is not None:
                     settings.ready_file.unlink(missing_ok=True)
@@ -61,11 +63,6 @@ def _tell(settings: LocalSettings, supervisor: Supervisor) -> None:
     print("headrace-local: ready; Ctrl-C stops everything", flush=True)
 
 
-def _on_stop_signals(stop: asyncio.Event, supervisor: Supervisor) -> None:
-    def stop_or_kill() -> None:
-        if stop.is_set():
-            supervisor.kill()
-        stop.set()
-
+def _on_stop_signals(react: Callable[[], None]) -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(signum, stop_or_kill)
+        asyncio.get_running_loop().add_signal_handler(signum, react)

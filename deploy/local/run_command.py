@@ -28,7 +28,8 @@ async def run_command(line: str, children: Sequence[Child]) -> None:
         status = await process.wait()
     finally:
         if process.returncode is None:
-            process.terminate()
+            # Whoever interrupts us wants an end, and a command line has nothing to lose.
+            process.kill()
             await process.wait()
     if status != 0:
         logs = [f"--- {child.spec.name}\n{child.log.tail}" for child in children]

@@ -81,6 +81,8 @@ class Supervisor:
 
     async def _run_once(self, child: Child, served: asyncio.Event) -> float | None:
         """From start to exit; how long it served, None if it never did."""
+        began = time.monotonic()
+        _say(f"starting {child.spec.name}")
         await child.start()
         try:
             await child.wait_ready()
@@ -88,6 +90,7 @@ class Supervisor:
             _say(str(problem))
             return None
         since = time.monotonic()
+        _say(f"{child.spec.name} serves after {since - began:.1f} s")
         served.set()
         self.on_served()
         await child.wait_exit()

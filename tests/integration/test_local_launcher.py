@@ -104,6 +104,18 @@ def test_stop_leaves_nothing(launch: Any, signum: int) -> None:
     assert not list(launcher.folder.iterdir())
 
 
+def test_a_second_signal_ends_a_child_that_does_not_listen(launch: Any, tmp_path: Path) -> None:
+    """Nobody has to wait for the end of the grace."""
+    data = tmp_path / "data"
+    launcher = launch("--stop-grace-s=600", f"--data-dir={data}", STUB_DEAF="worker-0")
+    pids = launcher.pids()
+    launcher.process.send_signal(signal.SIGTERM)
+    log = data / "logs" / "worker-0.log"
+    eventually(lambda: "does not listen" in log.read_text())
+    assert launcher.stop() == 0
+    assert not [name for name, pid in pids.items() if running(pid)]
+
+
 def test_services_are_told_where_the_others_are(launch: Any) -> None:
     """Gateway and scheduler get Redis' address, workers the scheduler's and nothing of Redis."""
     report = launch().report()

@@ -1,6 +1,7 @@
 """Stands in for any service under the launcher: opens its ports, says so, waits for SIGTERM.
 
-`STUB_FAILS=NAME` makes the stub of that name exit 1 before it serves.
+`STUB_FAILS=NAME` makes the stub of that name exit 1 before it serves; `STUB_DEAF=NAME`
+makes it ignore SIGTERM.
 """
 
 import argparse
@@ -24,8 +25,8 @@ def main() -> int:
     if os.environ.get("STUB_FAILS") == name:
         print(f"{name} has no model")
         return 1
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    listeners = {"metrics": listen(given.metrics_port)}
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+    listeners = {"metrics": listen(given.metrics_port or [0])}
     if given.grpc_port:
         listeners["grpc"] = listen(given.grpc_port)
     endpoints = {kind: f"127.0.0.1:{sock.getsockname()[1]}" for kind, sock in listeners.items()}
@@ -35,6 +36,9 @@ def main() -> int:
     draft.rename(given.ready_file)
     print(f"{name} serves", flush=True)
     signal.sigwait({signal.SIGTERM})
+    if os.environ.get("STUB_DEAF") == name:
+        print(f"{name} does not listen", flush=True)
+        signal.sigwait({signal.SIGUSR1})
     print(f"{name} stops", flush=True)
     return 0
 
