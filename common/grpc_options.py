@@ -19,7 +19,7 @@ PUBLIC_KEEPALIVE_TIMEOUT_MS = 10_000
 # A worker whose host has gone should not hold its requests longer than a lease does.
 INTERNAL_KEEPALIVE_MS = 5_000
 INTERNAL_KEEPALIVE_TIMEOUT_MS = 5_000
-# Clients that ping more often than this are closed with ENHANCE_YOUR_CALM; ours ping at half the rate.
+# Clients that ping more often than this are closed with ENHANCE_YOUR_CALM; ours stay well clear of it.
 _MIN_PING_INTERVAL_MS = 10_000
 _MIN_INTERNAL_PING_INTERVAL_MS = 2_500
 

@@ -14,6 +14,7 @@ from opentelemetry import trace
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from common.domain import TraceContext
+from common.log_repeats import RepeatFilter
 from common.service_settings import LogFormat, LogLevel
 
 Log = FilteringBoundLogger
@@ -24,6 +25,8 @@ _CONTENT_FIELDS = frozenset(
 _WITHHELD = "(withheld)"
 # Chatty at INFO about connections that our own lines report with the request or worker concerned.
 _QUIET_LOGGERS = ("grpc", "asyncio", "urllib3", "transformers", "filelock", "httpx")
+
+_REPEATING_LOGGERS = ("opentelemetry",)
 
 
 def configure_logs(
@@ -54,6 +57,7 @@ def configure_logs(
             ],
         )
     )
+    handler.addFilter(RepeatFilter(_REPEATING_LOGGERS))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)

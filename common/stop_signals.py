@@ -64,8 +64,8 @@ class StopSignals:
         raise StopForced(reason)
 
     def _received(self, number: signal.Signals) -> None:
-        self._log.info("stop asked for", signal=signal.Signals(number).name)
         if self._stopping.is_set():
             self._insisted.set()
             self.release()
         self._stopping.set()
+        self._log.info("stop asked for", signal=number.name)

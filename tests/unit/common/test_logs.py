@@ -10,9 +10,11 @@ import structlog
 from opentelemetry.sdk.resources import Resource
 
 from common.domain import TraceContext
+from common.log_repeats import REPEAT_INTERVAL_S, RepeatFilter
 from common.logs import configure_logs, for_request, get_log, set_log_level
 from common.service_settings import LogFormat, LogLevel
 from common.tracing import Tracing, context_of
+from tests.support.fake_clock import FakeClock
 
 PARENT = TraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 
@@ -128,3 +130,20 @@ def test_values_that_json_does_not_know_are_written_as_text(stream):
     configure_logs("gateway", stream=stream).info("odd", value=object(), raw=b"\xff")
     (line,) = lines(stream)
     assert "object object" in str(line["value"])
+
+
+def test_a_complaint_that_repeats_is_written_once_in_a_while():
+    """A telemetry receiver that is away costs a line a minute, other loggers and messages stay whole."""
+    clock = FakeClock()
+    repeats = RepeatFilter(("noisy",), clock)
+
+    def passes(name: str, message: str, *args: object) -> bool:
+        return repeats.filter(logging.LogRecord(name, 30, "", 0, message, args, None))
+
+    assert passes("noisy.export", "failed: %s", 1)
+    assert not passes("noisy.export", "failed: %s", 2)
+    assert passes("noisy.export", "something else")
+    assert passes("quiet", "failed: %s", 1)
+    assert passes("quiet", "failed: %s", 1)
+    clock.advance(REPEAT_INTERVAL_S)
+    assert passes("noisy.export", "failed: %s", 3)
