@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from headrace.client import Client
 
+from headrace.client import Client
 from tests.integration.client.scripted import Script, ScriptedServer
 
 

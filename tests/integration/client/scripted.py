@@ -10,6 +10,7 @@ import grpc
 from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import Message
 from google.rpc import status_pb2
+
 from headrace.v1 import admin_service_pb2_grpc as admin_grpc
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb

@@ -4,6 +4,7 @@ import asyncio
 
 import grpc
 import pytest
+
 from headrace.client import (
     AsyncClient,
     Cancelled,
@@ -13,7 +14,6 @@ from headrace.client import (
     Unavailable,
 )
 from headrace.v1 import inference_service_pb2 as pb
-
 from tests.integration.client.scripted import (
     REQUEST_ID,
     Script,

@@ -2,6 +2,7 @@
 
 import grpc
 import pytest
+
 from headrace.client import (
     Client,
     DeadlineExceeded,
@@ -9,7 +10,6 @@ from headrace.client import (
     ReattachPolicy,
     Unavailable,
 )
-
 from tests.integration.client.scripted import (
     REQUEST_ID,
     Script,

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from headrace.client.aio_admin import AsyncAdmin
 from headrace.client.aio_channels import AioChannels
 from headrace.client.aio_stream import AsyncTokenStream
-from headrace.client.connection import Metadata, Targets, call_timeout_s
+from headrace.client.connection import LOOK_UP_TIMEOUT_S, Metadata, Targets, call_timeout_s
 from headrace.client.cursor import Cursor
 from headrace.client.reattach import Reattach, ReattachPolicy
 from headrace.client.requests import (
@@ -48,11 +48,13 @@ class AsyncClient:
     ) -> None:
         """``target``: one address, or those of several gateways; ``timeout_s``: for calls that name none.
 
+        Where neither names one, generation may take as long as the server lets it, and look-ups 15 s.
         ``metadata`` goes with every call, for example ``[("authorization", "Bearer …")]``.
         """
         self._channels = AioChannels(Targets.of(target), credentials, metadata)
         self._timeout_s = timeout_s
-        self.admin = AsyncAdmin(self._channels, timeout_s)
+        self._look_up_s = LOOK_UP_TIMEOUT_S if timeout_s is None else timeout_s
+        self.admin = AsyncAdmin(self._channels, self._look_up_s)
 
     async def generate(
         self,
@@ -174,7 +176,7 @@ class AsyncClient:
     async def _unary(
         self, method: "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]", request: _Request
     ) -> _Response:
-        return await self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return await self._channels.unary(method, request, timeout_s=self._look_up_s)
 
     def _stream(
         self,

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from headrace.client.admin import Admin
 from headrace.client.channels import Channels
-from headrace.client.connection import Metadata, Targets, call_timeout_s
+from headrace.client.connection import LOOK_UP_TIMEOUT_S, Metadata, Targets, call_timeout_s
 from headrace.client.cursor import Cursor
 from headrace.client.reattach import Reattach, ReattachPolicy
 from headrace.client.requests import (
@@ -48,11 +48,13 @@ class Client:
     ) -> None:
         """``target``: one address, or those of several gateways; ``timeout_s``: for calls that name none.
 
+        Where neither names one, generation may take as long as the server lets it, and look-ups 15 s.
         ``metadata`` goes with every call, for example ``[("authorization", "Bearer …")]``.
         """
         self._channels = Channels(Targets.of(target), credentials, metadata)
         self._timeout_s = timeout_s
-        self.admin = Admin(self._channels, timeout_s)
+        self._look_up_s = LOOK_UP_TIMEOUT_S if timeout_s is None else timeout_s
+        self.admin = Admin(self._channels, self._look_up_s)
 
     def generate(
         self,
@@ -173,7 +175,7 @@ class Client:
     def _unary(
         self, method: "grpc.UnaryUnaryMultiCallable[_Request, _Response]", request: _Request
     ) -> _Response:
-        return self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return self._channels.unary(method, request, timeout_s=self._look_up_s)
 
     def _stream(
         self,

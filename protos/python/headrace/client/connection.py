@@ -7,6 +7,9 @@ from headrace.client.trace import TraceContext
 
 Metadata = Sequence[tuple[str, str | bytes]]
 
+# Answering from memory is quick, or something is wrong.
+LOOK_UP_TIMEOUT_S = 15.0
+
 # One channel's state is its own: a client that failed to connect does not slow down the next one.
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),

@@ -1,0 +1,140 @@
+"""The command line's grammar: what may be said, and what it means when it is left out."""
+
+import argparse
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from headrace.cli.exits import EXIT_CODES_TEXT
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+DEFAULT_TARGET = "localhost:50051"
+
+
+def build_parser(target: str) -> argparse.ArgumentParser:
+    """The parser; ``target`` is the server when none is named."""
+    parser = argparse.ArgumentParser(
+        prog="headrace",
+        description="Generate text with Headrace, and look after what runs.",
+        epilog=EXIT_CODES_TEXT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {version('headrace')}")
+    _add_target(parser, target)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_generate(commands)
+    _add_chat(commands)
+    commands.add_parser("models", help="list the models that can be asked for")
+    _add_requests(commands)
+    _add_operations(commands)
+    for command in commands.choices.values():
+        # Also behind the command; what is not said there does not undo what was said before it.
+        _add_target(command, argparse.SUPPRESS)
+    return parser
+
+
+def _add_target(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--target",
+        default=default,
+        metavar="HOST:PORT",
+        help=f"the gateway; several, separated by commas, stand in for each other (default: HEADRACE_TARGET, else {DEFAULT_TARGET})",
+    )
+
+
+def _add_generate(commands: "Commands") -> None:
+    generate = commands.add_parser("generate", help="stream an answer to a prompt")
+    generate.add_argument("prompt", metavar="PROMPT", help="the prompt; - reads standard input")
+    _add_generation(generate)
+    form = generate.add_mutually_exclusive_group()
+    form.add_argument(
+        "--chat",
+        dest="chat",
+        action="store_true",
+        default=None,
+        help="send the prompt as a chat message (default if the model has a chat template)",
+    )
+    form.add_argument(
+        "--raw", dest="chat", action="store_false", help="send the prompt as plain text"
+    )
+    generate.add_argument("--system", metavar="TEXT", help="a system message before the prompt")
+    generate.add_argument(
+        "--json", action="store_true", help="after the answer, print its facts as one line of JSON"
+    )
+    _add_stats(generate)
+
+
+def _add_chat(commands: "Commands") -> None:
+    chat = commands.add_parser(
+        "chat",
+        help="talk with a model",
+        description="Talk with a model. Ctrl-C stops an answer, Ctrl-D ends the conversation.",
+    )
+    chat.add_argument("--system", metavar="TEXT", help="a system message before everything")
+    _add_generation(chat)
+    _add_stats(chat)
+
+
+def _add_generation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", help="the model (default: the only one that is served)")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the answer")
+    parser.add_argument("--temperature", type=float, metavar="X", help="0 to 2; 0 is greedy")
+    parser.add_argument("--top-p", type=float, metavar="X", help="above 0, at most 1")
+    parser.add_argument("--top-k", type=int, metavar="N", help="at least 1, or -1 for off")
+    parser.add_argument("--seed", type=int, metavar="N", help="fixes the random stream")
+    parser.add_argument(
+        "--stop", action="append", metavar="TEXT", help="ends the answer; may be given again"
+    )
+    parser.add_argument("--priority", choices=["batch", "normal", "high", "critical"])
+    parser.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="longest time from acceptance to the end"
+    )
+
+
+def _add_stats(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        "--stats",
+        dest="stats",
+        action="store_true",
+        help="print request id, trace id, token usage, queue time and time to first token to standard error",
+    )
+
+
+def _add_requests(commands: "Commands") -> None:
+    status = commands.add_parser("status", help="show queues and workers, or one request")
+    status.add_argument("request_id", nargs="?", metavar="REQUEST_ID")
+    cancel = commands.add_parser("cancel", help="cancel a request")
+    cancel.add_argument("request_id", metavar="REQUEST_ID")
+    cancel.add_argument("--reason", default="", metavar="TEXT", help="for the server's log")
+    attach = commands.add_parser("attach", help="follow a request that was accepted earlier")
+    attach.add_argument("request_id", metavar="REQUEST_ID")
+    attach.add_argument(
+        "--from-seq", type=int, default=0, metavar="N", help="first token wanted (default: 0)"
+    )
+    attach.add_argument("--timeout", type=float, metavar="SECONDS", help="longest time to follow")
+    attach.add_argument(
+        "--json", action="store_true", help="after the answer, print its facts as one line of JSON"
+    )
+    _add_stats(attach)
+
+
+def _add_operations(commands: "Commands") -> None:
+    drain = commands.add_parser("drain", help="let a worker finish, and take no new work")
+    drain.add_argument("worker_id", metavar="WORKER")
+    drain.add_argument(
+        "--grace",
+        type=float,
+        metavar="SECONDS",
+        help="how long running requests may take; then they move to other workers",
+    )
+    dead = commands.add_parser("dead", help="look at requests that were set aside")
+    actions = dead.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="list them, newest first")
+    listing.add_argument("--model", default="", help="only of this model")
+    show = actions.add_parser("show", help="show one with its history")
+    show.add_argument("request_id", metavar="REQUEST_ID")
+    replay = actions.add_parser("replay", help="run one again as a new request")
+    replay.add_argument("request_id", metavar="REQUEST_ID")

@@ -1,0 +1,38 @@
+"""``headrace generate`` and ``headrace attach``: one answer."""
+
+import argparse
+
+from headrace.cli.answer import Answer
+from headrace.cli.exits import UsageError
+from headrace.cli.options import generation_options, model_and_prompt
+from headrace.cli.terminal import Terminal
+from headrace.client import Client
+
+
+def generate(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Streams an answer to a prompt."""
+    text = terminal.input.read() if arguments.prompt == "-" else arguments.prompt
+    model, prompt = model_and_prompt(client, arguments, text)
+    options = generation_options(arguments, model)
+    try:
+        stream = client.stream(prompt, timeout_s=arguments.timeout, **options)
+    except (ValueError, UnicodeError) as error:
+        # Negative or huge numbers and undecodable text cannot even be put into a request.
+        raise UsageError(str(error)) from error
+    answer = Answer(terminal, stream, stats=arguments.stats)
+    answer.show()
+    if arguments.json:
+        terminal.line(answer.facts())
+    return 0
+
+
+def attach(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Follows a request that was accepted earlier."""
+    if arguments.from_seq < 0:
+        raise UsageError("--from-seq is at least 0")
+    stream = client.attach(arguments.request_id, arguments.from_seq, timeout_s=arguments.timeout)
+    answer = Answer(terminal, stream, stats=arguments.stats)
+    answer.show()
+    if arguments.json:
+        terminal.line(answer.facts())
+    return 0

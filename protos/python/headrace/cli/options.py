@@ -1,0 +1,53 @@
+"""From parsed arguments to a request: which model, which options, which form of prompt."""
+
+import argparse
+
+from headrace.cli.exits import NothingServed, UsageError
+from headrace.client import Client, GenerateOptions, PromptLike
+from headrace.v1 import inference_service_pb2 as pb
+
+
+def only_model(client: Client) -> pb.Model:
+    """The model that is meant when none is named."""
+    models = client.models()
+    if not models:
+        raise NothingServed("no model is served yet; start a worker")
+    if len(models) > 1:
+        names = ", ".join(model.name for model in models)
+        raise UsageError(f"several models are served, choose one with --model: {names}")
+    return models[0]
+
+
+def generation_options(arguments: argparse.Namespace, model: str) -> GenerateOptions:
+    """What was given; the rest is left to the server."""
+    options: GenerateOptions = {"model": model}
+    for name in ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "priority"):
+        value = getattr(arguments, name)
+        if value is not None:
+            options[name] = value
+    return options
+
+
+def model_and_prompt(
+    client: Client, arguments: argparse.Namespace, text: str
+) -> tuple[str, PromptLike]:
+    """The model's name and the prompt, as a chat where the model knows chats. Asks only what it has to."""
+    chat: bool | None = arguments.chat
+    if arguments.system is not None:
+        if chat is False:
+            raise UsageError("--system needs a chat, not --raw")
+        chat = True
+    if arguments.model is not None and chat is not None:
+        name = str(arguments.model)
+    else:
+        model = client.model(arguments.model) if arguments.model else only_model(client)
+        # An alias stays an alias: the server resolves it, perhaps differently each time.
+        name = str(arguments.model or model.name)
+        chat = model.has_chat_template if chat is None else chat
+    return name, messages(arguments.system, text) if chat else text
+
+
+def messages(system: str | None, text: str) -> list[dict[str, str]]:
+    """A conversation that begins with ``text``."""
+    before = [{"role": "system", "content": system}] if system else []
+    return [*before, {"role": "user", "content": text}]

@@ -1,0 +1,47 @@
+"""What a command reads from and writes to."""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Standard input, output and error of one command."""
+
+    input: TextIO
+    output: TextIO
+    error: TextIO
+
+    def write(self, text: str) -> None:
+        """Writes a piece of an answer at once. Piped, it is the text as it is."""
+        # A model may have learned escape sequences; on a terminal they could do anything.
+        self.output.write(_shown(text) if self.output.isatty() else text)
+        self.output.flush()
+
+    def line(self, text: str = "") -> None:
+        """Writes a line of output."""
+        self.write(text + "\n")
+
+    def note(self, text: str) -> None:
+        """Writes a line beside the output."""
+        print(text, file=self.error, flush=True)
+
+    def table(self, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Writes rows in aligned columns."""
+        cells = [list(head), *[[str(cell) for cell in row] for row in rows]]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+        for row in cells:
+            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            self.line("  ".join(padded).rstrip())
+
+
+def _shown(text: str) -> str:
+    """The text with control characters made visible."""
+    return "".join(
+        char
+        if char in "\n\t" or unicodedata.category(char) != "Cc"
+        else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )

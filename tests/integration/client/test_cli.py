@@ -1,0 +1,305 @@
+"""The command line against a scripted server: what it prints, where, and how it ends."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2
+
+from headrace.cli.__main__ import main
+from headrace.v1 import admin_service_pb2 as admin
+from headrace.v1 import generation_pb2 as gen
+from headrace.v1 import inference_service_pb2 as pb
+from tests.integration.client.scripted import (
+    REQUEST_ID,
+    Script,
+    ScriptedServer,
+    accepted,
+    answer,
+    delta,
+    fail,
+    finish,
+    hang_after,
+    stream,
+)
+
+pytestmark = pytest.mark.integration
+
+CHAT_MODEL = pb.Model(name="tiny", revision="r1", has_chat_template=True, context_tokens=64)
+PARIS = [accepted(), delta(0, ["Pa", "ris"]), finish(2)]
+
+
+@pytest.fixture
+def paris(script: Script) -> Script:
+    """One chat model, which answers Paris."""
+    script.on("ListModels", answer(pb.ListModelsResponse(models=[CHAT_MODEL])))
+    script.on("GetModel", answer(pb.GetModelResponse(model=CHAT_MODEL)))
+    return script.on("GenerateStream", stream(PARIS))
+
+
+@pytest.fixture
+def run(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command; gives its exit code, output and errors."""
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        try:
+            code = main(argv, {"HEADRACE_TARGET": server.target})
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_generate_writes_the_answer_and_nothing_else(run: Any, paris: Script) -> None:
+    """Piped output is the text with a line end; the only model is used, as a chat."""
+    assert run("generate", "Capital?") == (0, "Paris\n", "")
+    [call] = paris.of("GenerateStream")
+    assert call.request.model == "tiny"
+    [message] = call.request.prompt.chat.messages
+    assert (message.role, message.content) == (gen.ROLE_USER, "Capital?")
+    assert not call.request.HasField("timeout")
+
+
+def test_generate_passes_every_option(run: Any, paris: Script) -> None:
+    """Each flag reaches its field, and nothing that was not given is set."""
+    flags = "--model tiny --raw --max-tokens 9 --temperature 0 --top-p 0.5 --top-k 3 --seed 0"
+    more = ["--stop", "a", "--stop", "b", "--priority", "high", "--timeout", "2.5"]
+    assert run("generate", "x", *flags.split(), *more)[0] == 0
+    request = paris.of("GenerateStream")[0].request
+    expected = pb.GenerateRequest(
+        model="tiny",
+        prompt=gen.Prompt(text="x"),
+        sampling=gen.SamplingParams(temperature=0, top_p=0.5, top_k=3, seed=0),
+        stop=gen.StopConditions(max_tokens=9, stop=["a", "b"]),
+        priority=gen.PRIORITY_HIGH,
+        timeout=Duration(seconds=2, nanos=500_000_000),
+    )
+    assert request == expected
+    assert not paris.of("GetModel")
+
+
+def test_a_model_without_a_chat_template_gets_plain_text(run: Any, script: Script) -> None:
+    """The form of the prompt follows the model unless a flag says otherwise."""
+    script.on("GetModel", answer(pb.GetModelResponse(model=pb.Model(name="gpt2"))))
+    script.on("GenerateStream", stream(PARIS))
+    assert run("generate", "x", "--model", "gpt2")[0] == 0
+    assert run("generate", "x", "--model", "gpt2", "--chat")[0] == 0
+    forms = [call.request.prompt.WhichOneof("form") for call in script.of("GenerateStream")]
+    assert forms == ["text", "chat"]
+
+
+def test_stats_name_the_ids_and_the_figures(run: Any, paris: Script) -> None:
+    """Request id, trace id, usage, queue time and time to first token stand on standard error."""
+    code, out, err = run("generate", "x", "--stats")
+    assert (code, out) == (0, "Paris\n")
+    lines = dict(line.split(":", 1) for line in err.splitlines())
+    facts = {name: value.strip() for name, value in lines.items()}
+    trace_id = str(paris.of("GenerateStream")[0].metadata["traceparent"])[3:35]
+    assert facts == {
+        "request id": REQUEST_ID,
+        "trace id": trace_id,
+        "usage": "3 prompt + 2 completion tokens",
+        "queue time": "0.012 s",
+        "time to first token": "0.345 s",
+        "total time": "0.678 s",
+        "finish reason": "stop",
+    }
+
+
+def test_json_facts_come_last_on_one_line(run: Any, paris: Script) -> None:
+    """The last line of output parses, and repeats the text."""
+    code, out, _ = run("generate", "x", "--json")
+    facts = json.loads(out.splitlines()[-1])
+    assert code == 0
+    assert out.splitlines()[0] == facts["text"] == "Paris"
+    assert facts["request_id"] == REQUEST_ID
+    assert (facts["queue_s"], facts["time_to_first_token_s"]) == (0.012, 0.345)
+    assert (facts["prompt_tokens"], facts["completion_tokens"]) == (3, 2)
+    assert (facts["finish_reason"], facts["seed"]) == ("stop", 7)
+
+
+def test_the_model_must_be_clear(run: Any, script: Script) -> None:
+    """Several models are a usage error that names them; none is worth a retry."""
+    two = [CHAT_MODEL, pb.Model(name="other")]
+    script.on("ListModels", answer(pb.ListModelsResponse(models=two)))
+    code, _, err = run("generate", "x")
+    assert code == 2
+    assert "tiny, other" in err
+    script.on("ListModels", answer(pb.ListModelsResponse()))
+    assert run("generate", "x")[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "exit_code", "words"),
+    [
+        (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            [
+                error_details_pb2.ErrorInfo(reason="INVALID_REQUEST"),
+                error_details_pb2.BadRequest(
+                    field_violations=[
+                        error_details_pb2.BadRequest.FieldViolation(
+                            field="sampling.top_p", description="at most 1"
+                        )
+                    ]
+                ),
+            ],
+            2,
+            ["INVALID_ARGUMENT", "INVALID_REQUEST", "sampling.top_p: at most 1"],
+        ),
+        (
+            grpc.StatusCode.NOT_FOUND,
+            [error_details_pb2.ResourceInfo(resource_type="model", resource_name="nix")],
+            3,
+            ["NOT_FOUND", "model nix"],
+        ),
+        (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            [
+                error_details_pb2.ErrorInfo(reason="QUEUE_FULL"),
+                error_details_pb2.RetryInfo(retry_delay=Duration(seconds=2)),
+            ],
+            4,
+            ["QUEUE_FULL", "retry after 2 s"],
+        ),
+        (
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            [error_details_pb2.ErrorInfo(reason="DEADLINE_EXCEEDED", metadata={"stage": "queue"})],
+            4,
+            ["DEADLINE_EXCEEDED", "stage queue"],
+        ),
+        (grpc.StatusCode.INTERNAL, [], 1, ["INTERNAL"]),
+    ],
+)
+def test_errors_are_one_line_and_a_code(
+    run: Any,
+    script: Script,
+    code: grpc.StatusCode,
+    details: list,
+    exit_code: int,
+    words: list[str],
+) -> None:
+    """The line names code, reason, fields and retry advice; the exit code tells the kind."""
+    script.on("GenerateStream", fail(code, "no", details))
+    got, out, err = run("generate", "x", "--model", "tiny", "--raw")
+    assert (got, out) == (exit_code, "")
+    assert len(err.splitlines()) == 1
+    assert all(word in err for word in words), err
+
+
+def test_nobody_listening_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line names the address that was tried."""
+    assert main(["models", "--target", "127.0.0.1:1"], {}) == 4
+    assert "is a gateway running at 127.0.0.1:1?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [[], ["generate"], ["generate", "x", "--seed", "a"], ["what"]])
+def test_wrong_usage_ends_with_two(run: Any, argv: list[str]) -> None:
+    """As with every command."""
+    assert run(*argv)[0] == 2
+
+
+def test_values_that_no_request_can_hold_are_usage_errors(run: Any, paris: Script) -> None:
+    """A negative seed cannot be sent; it is refused like other bad values, without a stack trace."""
+    code, _, err = run("generate", "x", "--seed", "-1")
+    assert code == 2
+    assert err.startswith("headrace: ")
+
+
+def test_models_status_and_cancel(run: Any, paris: Script) -> None:
+    """What the server says is shown; a cancel that found nothing to do is not an error."""
+    assert "tiny" in run("models")[1]
+    paris.on(
+        "GetRequest",
+        answer(pb.GetRequestResponse(request_id="r", status=gen.REQUEST_STATUS_QUEUED)),
+    )
+    assert "queued" in run("status", "r")[1]
+    done = pb.CancelResponse(status=gen.REQUEST_STATUS_FINISHED)
+    paris.on("Cancel", answer(done))
+    assert run("cancel", "r") == (0, "nothing to cancel (finished)\n", "")
+
+
+def test_status_shows_queues_and_workers(run: Any, paris: Script) -> None:
+    """Where the server can tell; where it cannot, its refusal stands below the models."""
+    code, out, err = run("status")
+    assert code == 0
+    assert "tiny" in out
+    assert "UNIMPLEMENTED" in err
+    queue = admin.Queue(model="tiny", leader="s1", num_running=2)
+    paris.on("GetQueue", answer(admin.GetQueueResponse(queues=[queue])))
+    worker = admin.Worker(worker_id="w1", model="tiny", draining=True)
+    paris.on("ListWorkers", answer(admin.ListWorkersResponse(workers=[worker])))
+    code, out, err = run("status")
+    assert (code, err) == (0, "")
+    assert "s1" in out
+    assert "draining" in out
+
+
+@pytest.mark.parametrize("argv", [["drain", "w1"], ["dead", "list"], ["dead", "replay", "r"]])
+def test_what_the_server_cannot_do_is_said_plainly(run: Any, argv: list[str]) -> None:
+    """UNIMPLEMENTED is one line and exit code 2."""
+    code, out, err = run(*argv)
+    assert code == 2
+    assert err.startswith("headrace: UNIMPLEMENTED")
+    assert len(err.splitlines()) == 1
+    assert "Traceback" not in out + err
+
+
+def test_attach_follows_from_a_seq(run: Any, script: Script) -> None:
+    """The text from there on is written."""
+    script.on("Attach", stream([delta(1, ["ris"]), finish(2)], attach=True))
+    assert run("attach", REQUEST_ID, "--from-seq", "1") == (0, "ris\n", "")
+    assert script.of("Attach")[0].request.from_seq == 1
+
+
+def test_chat_keeps_the_conversation(
+    run: Any, paris: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question carries what was said before it; the end of the input ends the conversation."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Capital?\n\nSure?\n"))
+    assert run("chat", "--system", "Be brief.") == (0, "Paris\nParis\n", "")
+    said = [
+        [message.content for message in call.request.prompt.chat.messages]
+        for call in paris.of("GenerateStream")
+    ]
+    assert said == [
+        ["Be brief.", "Capital?"],
+        ["Be brief.", "Capital?", "Paris", "Sure?"],
+    ]
+
+
+def test_the_prompt_may_come_from_standard_input(
+    run: Any, paris: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dash reads it whole."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("two\nlines"))
+    assert run("generate", "-", "--raw")[0] == 0
+    assert paris.of("GenerateStream")[0].request.prompt.text == "two\nlines"
+
+
+def test_text_is_written_as_it_comes_and_ctrl_c_cancels(
+    server: ScriptedServer, script: Script
+) -> None:
+    """A reader of the pipe sees the first words before the end; an interrupt ends the call with 130."""
+    script.on("GenerateStream", hang_after([accepted(), delta(0, ["Pa"])]))
+    command = [sys.executable, "-m", "headrace.cli", "--target", server.target, "generate"]
+    with subprocess.Popen(
+        [*command, "x", "--model", "tiny", "--raw"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(2) == "Pa"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=15)
+    assert (process.returncode, out, err) == (130, "\n", "headrace: interrupted\n")
+    assert script.ended["GenerateStream"].wait(10)

@@ -1,0 +1,73 @@
+"""When a broken stream is continued, how often, and after which pause."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.client.connection import Targets, call_timeout_s
+from headrace.client.errors import HeadraceError
+from headrace.client.reattach import Reattach, ReattachPolicy
+
+GONE = HeadraceError("", code="UNAVAILABLE")
+
+
+@pytest.mark.parametrize(
+    ("error", "helps"),
+    [
+        (GONE, True),
+        (HeadraceError("", code="UNAVAILABLE", reason="SHUTTING_DOWN"), True),
+        (HeadraceError("", code="CANCELLED"), True),
+        (HeadraceError("", code="CANCELLED", reason="CANCELLED"), False),
+        (HeadraceError("", code="INTERNAL"), True),
+        (HeadraceError("", code="INTERNAL", reason="POISON_REQUEST"), False),
+        (HeadraceError("", code="DEADLINE_EXCEEDED"), False),
+        (HeadraceError("", code="NOT_FOUND", reason="REQUEST_NOT_FOUND"), False),
+    ],
+)
+def test_only_breaks_are_mended(error: HeadraceError, helps: bool) -> None:
+    """What a server decided is final; what a connection did is not."""
+    assert (Reattach.of(True).next_pause_s(error, None) is not None) == helps
+
+
+@given(st.integers(1, 10), st.floats(0, 1))
+def test_pauses_grow_are_drawn_and_bounded(attempt: int, jitter: float) -> None:
+    """Between half and all of a doubling pause, never above the longest."""
+    policy = ReattachPolicy()
+    full = min(policy.longest_pause_s, policy.first_pause_s * 2 ** (attempt - 1))
+    assert full / 2 <= policy.pause_s(attempt, jitter) <= full
+
+
+def test_attempts_end_and_progress_renews_them() -> None:
+    """So many in a row without a new token, however long the stream."""
+    reattach = Reattach(ReattachPolicy(max_attempts=2))
+    assert [reattach.next_pause_s(GONE, None) is None for _ in range(3)] == [False, False, True]
+    reattach.progressed()
+    assert reattach.next_pause_s(GONE, None) is not None
+
+
+def test_the_servers_wish_outranks_the_pause_and_the_deadline_both() -> None:
+    """Retry advice lengthens the pause; a pause past the deadline is none."""
+    later = HeadraceError("", code="UNAVAILABLE", retry_after_s=3.0)
+    assert Reattach.of(True).next_pause_s(later, None) == 3.0
+    assert Reattach.of(True).next_pause_s(later, 2.0) is None
+
+
+def test_off_is_off() -> None:
+    """No attempt at all."""
+    assert Reattach.of(False).next_pause_s(GONE, None) is None
+
+
+@given(st.floats(0, 1e6))
+def test_a_call_waits_a_little_longer_than_the_server(limit_s: float) -> None:
+    """Enough for its answer to arrive, at most two seconds."""
+    wait_s = call_timeout_s(limit_s)
+    assert wait_s is not None
+    assert limit_s < wait_s <= limit_s + 2
+
+
+def test_targets() -> None:
+    """One or several, in turn; none is a mistake."""
+    assert Targets.of("a").after(0) == 0
+    assert Targets.of(["a", "b"]).after(1) == 0
+    with pytest.raises(ValueError, match="at least one target"):
+        Targets.of([])
