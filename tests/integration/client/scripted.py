@@ -48,7 +48,7 @@ class Script:
 
     def run(self, method: str, request: Any, context: grpc.ServicerContext) -> Any:
         """Notes the call and does the next thing."""
-        metadata = {item.key: item.value for item in context.invocation_metadata()}
+        metadata = dict(context.invocation_metadata())
         self.seen.append(Seen(method, request, metadata, context.time_remaining()))
         context.add_callback(self.ended.setdefault(method, threading.Event()).set)
         queue = self.behaviours.get(method)

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 
 from headrace.cli.__main__ import main
@@ -183,7 +184,7 @@ def test_errors_are_one_line_and_a_code(
     run: Any,
     script: Script,
     code: grpc.StatusCode,
-    details: list,
+    details: list[Message],
     exit_code: int,
     words: list[str],
 ) -> None:

@@ -1,5 +1,7 @@
 """The sync client's streams: order, continuation, cancellation, deadlines."""
 
+from typing import Any
+
 import grpc
 import pytest
 
@@ -77,6 +79,23 @@ def test_a_stream_moves_to_another_gateway(script: Script, server: ScriptedServe
         second.stop()
 
 
+def test_a_stream_outlives_a_restart_of_its_gateway(
+    script: Script, server: ScriptedServer
+) -> None:
+    """With one target, the client finds the gateway again when it is back at its address."""
+    script.on("GenerateStream", hang_after([accepted(), delta(0, ["a"])]))
+    after = Script().on("Attach", stream([delta(1, ["b"]), finish(2)], attach=True))
+    with Client(server.target, timeout_s=15) as client:
+        texts = client.stream("x", model="tiny").texts()
+        assert next(texts) == "a"
+        server.stop()
+        again = ScriptedServer(after, server.port)
+        try:
+            assert "".join(texts) == "b"
+        finally:
+            again.stop()
+
+
 def test_attempts_are_bounded(client: Client, script: Script) -> None:
     """When nobody answers, the stream fails with the typed error after the policy's attempts."""
     script.on("GenerateStream", stream([accepted()], grpc.StatusCode.UNAVAILABLE))
@@ -122,7 +141,7 @@ def test_a_break_after_the_last_event_harms_nothing(client: Client, script: Scri
         pytest.param([accepted(), delta(0, ["a"])], id="no end"),
     ],
 )
-def test_lost_tokens_are_an_error(client: Client, script: Script, events: list) -> None:
+def test_lost_tokens_are_an_error(client: Client, script: Script, events: list[Any]) -> None:
     """A gap, and an end that no finish announced, are never passed off as an answer."""
     script.on("GenerateStream", stream(events))
     with pytest.raises(InternalFailure) as caught:

@@ -79,7 +79,9 @@ def test_no_repeat_and_no_gap(
     log: Log, cuts: list[tuple[int, list[int]]], final: list[int]
 ) -> None:
     """However often and wherever the stream breaks, and however the server merges what it replays."""
-    cursor, text, ids, ends = Cursor(), {0: "", 1: ""}, [], []
+    cursor, text = Cursor(), {0: "", 1: ""}
+    ids: list[int] = []
+    ends: list[int] = []
     for count, merge in [*cuts, (1000, final)]:
         for event in log.replay(cursor.next_seq, merge)[:count]:
             new = cursor.take(event)

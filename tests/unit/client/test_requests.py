@@ -1,5 +1,7 @@
 """Requests from plain values: three forms of prompt, options that reach their fields."""
 
+from typing import Any
+
 import pytest
 
 from headrace.client.requests import GenerateOptions, build_prompt, build_request, duration
@@ -36,7 +38,7 @@ def test_an_empty_prompt_is_the_servers_to_refuse() -> None:
         [-1],
     ],
 )
-def test_what_is_no_prompt_is_refused_at_once(prompt: list) -> None:
+def test_what_is_no_prompt_is_refused_at_once(prompt: list[Any]) -> None:
     """With a plain Python error: nothing was sent."""
     with pytest.raises((TypeError, ValueError)):
         build_prompt(prompt)

@@ -17,10 +17,13 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5000),
-    # A dead path is noticed while a call is open. Servers see data or keep-alive events in between,
-    # so this stays far from what they count as too many pings.
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    # A dead path is noticed within 40 s, however long a request queues in silence. Gateways allow a ping
+    # every 10 s; one that is stricter must be told so, or it ends the connection.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Statuses with many refused fields need more than the default of 8 KiB.
+    ("grpc.max_metadata_size", 16 * 1024),
     # Answers of a batch with log probabilities pass the default of 4 MiB.
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
 )

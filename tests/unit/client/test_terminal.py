@@ -1,0 +1,31 @@
+"""What reaches a terminal, and what reaches a pipe."""
+
+import io
+
+from headrace.cli.terminal import Terminal
+
+
+class _Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_model_cannot_steer_the_terminal() -> None:
+    """Control characters are made visible; line ends, tabs and every script pass."""
+    output = _Tty()
+    Terminal(io.StringIO(), output, io.StringIO()).write("a\x1b[2J\r\x07\n\t日本 👋")
+    assert output.getvalue() == "a\ufffd[2J\ufffd\ufffd\n\t日本 👋"
+
+
+def test_a_pipe_gets_the_text_as_it_is() -> None:
+    """Byte for byte what the model said."""
+    output = io.StringIO()
+    Terminal(io.StringIO(), output, io.StringIO()).write("a\x1b[2J")
+    assert output.getvalue() == "a\x1b[2J"
+
+
+def test_tables_align() -> None:
+    """Columns are as wide as their widest cell, and no line ends in blanks."""
+    output = io.StringIO()
+    Terminal(io.StringIO(), output, io.StringIO()).table(["A", "B"], [("long", 1), ("x", "")])
+    assert output.getvalue() == "A     B\nlong  1\nx\n"
