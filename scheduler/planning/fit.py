@@ -1,0 +1,118 @@
+"""Rule 7: what a worker's credits allow, spent as one budget per plan.
+
+A request takes one slot, the KV blocks of its known tokens and of those it will probably generate, and its
+prompt's share of the prefill that the worker has pending. That share keeps the worker's own queue near empty:
+what waits here can still be reordered, what waits there cannot.
+"""
+
+from dataclasses import dataclass
+
+from scheduler.planning.lanes import LaneKey
+from scheduler.planning.settings import PlanningSettings
+from scheduler.planning.waiting import WaitingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """A worker as planning sees it.
+
+    Credits are what it reported less what was assigned since; ``num_running`` includes the latter. ``kv_blocks``
+    is its whole pool, 0 when unknown. An empty ``model_revision`` serves any.
+    """
+
+    worker_id: str
+    free_seqs: int
+    free_blocks: int
+    block_size: int
+    pending_prefill_tokens: int
+    max_batch_tokens: int
+    num_running: int
+    fingerprint: str
+    draining: bool
+    kv_blocks: int = 0
+    model_revision: str = ""
+
+    def serves(self, lane: LaneKey) -> bool:
+        """Whether it may run requests of a lane: equal numerics once started, the revision that was asked for."""
+        fingerprint, revision = lane
+        if fingerprint is not None and fingerprint != self.fingerprint:
+            return False
+        return not revision or not self.model_revision or revision == self.model_revision
+
+
+class Room:
+    """What is left of a worker's credits while a plan is made."""
+
+    def __init__(self, worker: WorkerView, settings: PlanningSettings) -> None:
+        """All of ``worker``'s credits."""
+        self.worker = worker
+        self.num_taken = 0
+        self._settings = settings
+        self._seqs = worker.free_seqs
+        self._blocks = worker.free_blocks
+        self._pending_tokens = worker.pending_prefill_tokens
+        self._max_pending_tokens = settings.prefill_steps * worker.max_batch_tokens
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything at all may still join."""
+        return (
+            self._seqs > 0 and self._blocks > 0 and self._pending_tokens < self._max_pending_tokens
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the worker has nothing to do, with what was picked for it so far."""
+        return self.worker.num_running + self.num_taken == 0
+
+    @property
+    def load(self) -> float:
+        """How busy the worker will be: the share of its slots in use, and the steps of prefill ahead."""
+        in_use = self.worker.num_running + self.num_taken
+        return in_use / max(1, in_use + self._seqs) + self._pending_tokens / max(
+            1, self.worker.max_batch_tokens
+        )
+
+    def fits(self, request: WaitingRequest) -> bool:
+        """Whether ``request`` may join now."""
+        if not self.is_open:
+            return False
+        if self._blocks < self._reserved_blocks(request) and not (
+            # An idle worker has all the room it will ever have: the reserve must not keep a request from it.
+            self.is_idle and self._least_blocks(request) <= self._blocks
+        ):
+            return False
+        # A prompt longer than the whole share joins when less than a step is pending: nothing else would let it in.
+        return (
+            self._pending_tokens + request.known_tokens <= self._max_pending_tokens
+            or self._pending_tokens < self.worker.max_batch_tokens
+        )
+
+    def could_fit(self, request: WaitingRequest) -> bool:
+        """Whether ``request`` would fit if the worker had nothing else to do."""
+        if self.worker.num_running == 0:
+            return self._least_blocks(request) <= self.worker.free_blocks
+        return not self.worker.kv_blocks or self._least_blocks(request) <= self.worker.kv_blocks
+
+    def take(self, request: WaitingRequest) -> None:
+        """Spend what ``request`` needs; it must fit."""
+        assert self.fits(request), request
+        self.num_taken += 1
+        self._seqs -= 1
+        self._blocks -= min(self._blocks, self._reserved_blocks(request))
+        self._pending_tokens += request.known_tokens
+
+    def num_fitting(self, tokens: int) -> int:
+        """How many prompts of ``tokens`` tokens fill what is left, at least one."""
+        left = self._max_pending_tokens - self._pending_tokens
+        return max(1, min(self._seqs, left // max(1, tokens)))
+
+    def _reserved_blocks(self, request: WaitingRequest) -> int:
+        probable = min(max(1, request.remaining_tokens), self._settings.reserve_tokens)
+        return self._blocks_of(request.known_tokens + probable)
+
+    def _least_blocks(self, request: WaitingRequest) -> int:
+        return self._blocks_of(request.known_tokens + 1)
+
+    def _blocks_of(self, tokens: int) -> int:
+        return -(-tokens // self.worker.block_size)

@@ -1,0 +1,48 @@
+"""What can be tuned about planning."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from common.domain import Priority
+
+
+def _default_patience_s() -> Mapping[Priority, float]:
+    # Longer than a healthy queue ever is: ageing is there for overload, not for daily business.
+    return {
+        Priority.CRITICAL: 10.0,
+        Priority.HIGH: 15.0,
+        Priority.NORMAL: 30.0,
+        Priority.BATCH: 60.0,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningSettings:
+    """Limits of the rules in this package.
+
+    ``patience_s`` is the wait held tolerable in a class: behind it a request rises by a class, and a request
+    without a deadline is ordered as if this were its deadline.
+    """
+
+    batch_window_ms: float = 10.0
+    bucket_bounds: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+    unbucketed_every: int = 8
+    max_overtaken: int = 16
+    reserve_tokens: int = 128
+    prefill_steps: int = 2
+    patience_s: Mapping[Priority, float] = field(default_factory=_default_patience_s)
+
+    def __post_init__(self) -> None:
+        assert self.batch_window_ms >= 0, self
+        assert self.bucket_bounds == tuple(sorted(set(self.bucket_bounds))), self
+        assert self.unbucketed_every >= 1, self
+        assert self.max_overtaken >= 0, self
+        assert self.reserve_tokens >= 1, self
+        assert self.prefill_steps >= 1, self
+        assert set(self.patience_s) == set(Priority), self
+        assert all(patience > 0 for patience in self.patience_s.values()), self
+
+    @property
+    def batch_window_s(self) -> float:
+        """The window in seconds."""
+        return self.batch_window_ms / 1000

@@ -1,0 +1,63 @@
+"""A request that waits, and what planning remembers about it."""
+
+from dataclasses import dataclass, field
+
+from common.domain import Priority
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """What ordering needs to know of a request; times by the planner's clock.
+
+    ``known_tokens`` are the prompt and what is generated already: all that a worker has to compute before the
+    next token. A started request resumes only on a worker with its ``fingerprint``; an empty
+    ``model_revision`` accepts any. Every request has a deadline; ``has_deadline`` says that its caller set it.
+    """
+
+    request_id: str
+    priority: Priority
+    tenant: str
+    prompt_tokens: int
+    max_tokens: int
+    known_tokens: int
+    arrival_s: float
+    deadline_s: float
+    fingerprint: str | None = None
+    hold: bool = True
+    model_revision: str = ""
+    has_deadline: bool = False
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Tokens that may still be generated."""
+        return self.max_tokens - (self.known_tokens - self.prompt_tokens)
+
+    @property
+    def lane_key(self) -> tuple[str | None, str]:
+        """What a worker has to match."""
+        return self.fingerprint, self.model_revision
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A waiting request in the queue: its place in the order, and how often that was not respected.
+
+    ``level`` starts at the request's class and rises by ageing. ``overtaken`` counts the picks that passed it
+    while it was the head; ``kept_worker`` is the worker that is kept free for it since that went too far.
+    """
+
+    request: WaitingRequest
+    number: int
+    due_s: float
+    bucket: int
+    level: Priority
+    overtaken: int = 0
+    kept_worker: str | None = None
+    key: "Key" = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.key = (self.due_s, self.number, self)
+
+
+Key = tuple[float, int, Entry]
+"""Sorts entries of a class; ``number`` rises with every entry, so that no two entries ever compare."""

@@ -1,0 +1,48 @@
+"""Rule 6: an idle worker gets what there is at once; a busy one may wait a moment for its batch to fill.
+
+The moment is measured from the oldest candidate's arrival: a request that has waited for longer, for a slot
+say, is not kept waiting again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler.planning.fit import Room
+from scheduler.planning.settings import PlanningSettings
+from scheduler.planning.waiting import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchNow:
+    """The batch starts."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    """The batch may still fill."""
+
+    until_s: float
+
+
+def check_window(
+    room: Room,
+    head: Entry,
+    heads: Sequence[Entry],
+    num_in_bucket: int,
+    now_s: float,
+    settings: PlanningSettings,
+) -> DispatchNow | WaitUntil:
+    """Whether a batch for ``room`` that begins with ``head`` starts now.
+
+    ``heads`` are the candidates, ``num_in_bucket`` counts those of the head's class and bucket.
+    """
+    if room.is_idle:
+        return DispatchNow("worker idle")
+    closes_s = min(entry.request.arrival_s for entry in heads) + settings.batch_window_s
+    if closes_s <= now_s:
+        return DispatchNow("window closed")
+    if num_in_bucket >= room.num_fitting(head.request.known_tokens):
+        return DispatchNow("bucket full")
+    return WaitUntil(closes_s)
