@@ -14,7 +14,8 @@ class ModelSettings:
 
     ``model`` is a directory, a hub id or ``DEFAULT_MODEL``. None leaves a choice to the loader: ``served_model_name`` from
     ``model``, ``dtype`` from the checkpoint, ``kv_blocks`` from ``kv_memory_mb``, that from measured memory,
-    ``context_tokens`` from the checkpoint, ``threads`` from the machine.
+    ``context_tokens`` from the checkpoint, ``threads`` from the machine, ``model_cache`` (where converted checkpoints are
+    kept) from XDG conventions. ``device`` is a torch device, or ``auto``: CUDA where there is one, else the CPU.
     ``max_seqs`` and ``max_batch_tokens`` bound the largest step, which warm-up and memory measurement have to try.
     """
 
@@ -30,3 +31,5 @@ class ModelSettings:
     max_seqs: int = 64
     max_batch_tokens: int = 512
     threads: int | None = None
+    device: str = "auto"
+    model_cache: str | None = None

@@ -1,0 +1,165 @@
+"""Where the tokens of one step lie: in the flat batch, in the paged cache, and what each may see.
+
+    rows     │ A: 3 tokens │ B: 1 │ C: 1 │ padding to MIN_ROWS
+    batch    │ a a a       │ b    │ c    │ .
+    slots    │ A's blocks  │ B's  │ C's  │ sink
+
+Rows of one token share a padded gather (``OneToken``); longer rows are attended one by one (``Chunk``).
+Layers with the same window share a plan, built when the first of them asks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from worker.engine.runner import Row
+from worker.kv.cache import PagedCache
+
+MIN_ROWS = 4
+"""torch's matrix products take another path for one or two rows, with other last bits; so no step has fewer."""
+
+LENGTH_STEP = 64
+"""Padded context lengths are multiples of this, so that the order of summation does not follow batch mates."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneToken:
+    """Rows that compute one token each, padded to a common context length."""
+
+    token_index: torch.Tensor  # [rows]: where in the flat batch
+    slots: torch.Tensor  # [rows, length]
+    mask: torch.Tensor  # [rows, 1, 1, length], added to the scores
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One row that computes several tokens."""
+
+    first: int
+    last: int
+    slots: torch.Tensor  # [length]
+    mask: torch.Tensor  # [1, 1, tokens, length], added to the scores
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """What a layer attends to in this step."""
+
+    one_token: Sequence[OneToken]
+    chunks: Sequence[Chunk]
+
+
+@dataclass(slots=True)
+class StepLayout:
+    """One step's tokens, positions and slots, and its attention plans by window."""
+
+    rows: Sequence[Row]
+    cache: PagedCache
+    dtype: torch.dtype
+    device: torch.device
+    token_ids: torch.Tensor = field(init=False)
+    positions: torch.Tensor = field(init=False)
+    slots: torch.Tensor = field(init=False)
+    _offsets: list[int] = field(init=False)
+    _plans: dict[int | None, AttentionPlan] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        counts = [len(row.token_ids) for row in self.rows]
+        assert all(counts), "a row without tokens"
+        self._offsets = [0, *np.cumsum(counts).tolist()]
+        num_tokens = self._offsets[-1]
+        padded = max(num_tokens, MIN_ROWS)
+        tokens = np.zeros(padded, np.int64)
+        positions = np.zeros(padded, np.int64)
+        slots = np.full(padded, self.cache.sink_slot, np.int64)
+        for row, first in zip(self.rows, self._offsets, strict=False):
+            span = slice(first, first + len(row.token_ids))
+            tokens[span] = row.token_ids
+            positions[span] = np.arange(row.start, row.start + len(row.token_ids))
+            slots[span] = self._slots(row, row.start, row.start + len(row.token_ids))
+        self.token_ids = self._tensor(tokens)
+        self.positions = self._tensor(positions)
+        self.slots = self._tensor(slots)
+
+    def drawing(self) -> list[int]:
+        """Rows that ask for a token."""
+        return [index for index, row in enumerate(self.rows) if row.draw is not None]
+
+    def last_tokens(self, rows: Sequence[int]) -> torch.Tensor:
+        """Where the last tokens of ``rows`` lie in the flat batch, padded to MIN_ROWS by repeats."""
+        index = [self._offsets[row + 1] - 1 for row in rows]
+        index += index[-1:] * (MIN_ROWS - len(index))
+        return self._tensor(np.asarray(index, np.int64))
+
+    def plan(self, window: int | None) -> AttentionPlan:
+        """The plan of layers that see ``window`` tokens back, themselves included."""
+        if window not in self._plans:
+            single = [i for i, row in enumerate(self.rows) if len(row.token_ids) == 1]
+            longer = [i for i, row in enumerate(self.rows) if len(row.token_ids) > 1]
+            self._plans[window] = AttentionPlan(
+                [self._one_token(group, window) for group in self._by_length(single, window)],
+                [self._chunk(i, window) for i in longer],
+            )
+        return self._plans[window]
+
+    def _by_length(self, rows: Sequence[int], window: int | None) -> list[list[int]]:
+        """Rows whose padded contexts are equal to the power of two, so that short ones do not pay for long ones."""
+        groups: dict[int, list[int]] = {}
+        for i in rows:
+            row = self.rows[i]
+            length = row.start + 1 - _first_seen(row.start, window)
+            groups.setdefault(max(length - 1, LENGTH_STEP - 1).bit_length(), []).append(i)
+        return [groups[key] for key in sorted(groups)]
+
+    def _one_token(self, rows: Sequence[int], window: int | None) -> OneToken:
+        starts = [_first_seen(self.rows[i].start, window) for i in rows]
+        lengths = [self.rows[i].start + 1 - start for i, start in zip(rows, starts, strict=True)]
+        padded = _round_up(max(lengths))
+        slots = np.full((len(rows), padded), self.cache.zero_slot, np.int64)
+        hidden = np.ones((len(rows), 1, 1, padded), bool)
+        for line, (i, start, length) in enumerate(zip(rows, starts, lengths, strict=True)):
+            slots[line, :length] = self._slots(self.rows[i], start, start + length)
+            hidden[line, ..., :length] = False
+        index = np.asarray([self._offsets[i] for i in rows], np.int64)
+        return OneToken(self._tensor(index), self._tensor(slots), self._mask(hidden))
+
+    def _chunk(self, index: int, window: int | None) -> Chunk:
+        row = self.rows[index]
+        first, last = self._offsets[index], self._offsets[index + 1]
+        end = row.start + last - first
+        start = _first_seen(row.start, window)
+        length = end - start
+        slots = np.full(_round_up(length), self.cache.zero_slot, np.int64)
+        slots[:length] = self._slots(row, start, end)
+        query = np.arange(row.start, end)[:, None]
+        seen = np.arange(start, start + len(slots))[None, :]
+        hidden = seen > query
+        if window is not None:
+            hidden |= seen <= query - window
+        return Chunk(first, last, self._tensor(slots), self._mask(hidden[None, None]))
+
+    def _slots(self, row: Row, start: int, end: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Slots of the row's positions start .. end - 1; blocks before ``start`` are not looked at."""
+        size = self.cache.block_size
+        first = start // size
+        blocks = np.asarray(row.block_ids[first : (end - 1) // size + 1], np.int64)
+        slots = (blocks[:, None] * size + np.arange(size)).reshape(-1)
+        return slots[start - first * size : end - first * size]
+
+    def _mask(self, hidden: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> torch.Tensor:
+        mask = torch.zeros(hidden.shape, dtype=self.dtype)
+        mask.masked_fill_(torch.from_numpy(hidden), float("-inf"))
+        return mask.to(self.device, non_blocking=True)
+
+    def _tensor(self, array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> torch.Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+
+def _first_seen(position: int, window: int | None) -> int:
+    return 0 if window is None else max(0, position - window + 1)
+
+
+def _round_up(length: int) -> int:
+    return -(-length // LENGTH_STEP) * LENGTH_STEP

@@ -1,0 +1,194 @@
+"""From settings to a model that is ready to run.
+
+find      checkpoint folder, converted or downloaded if need be
+check     refuse by name what cannot run
+load      weights, quantized
+measure   layers' shapes, memory of the largest step, blocks that fit beside it
+prove     the paged model equals the model itself
+warm      a prefill and a decode of typical shape
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from common.domain import Quantization, SamplingParams
+from worker.engine.card import ModelCardData
+from worker.engine.model_settings import ModelSettings
+from worker.engine.runner import Draw, ModelRunner, Row
+from worker.kv.cache import LayerShape, PagedCache
+from worker.model import attention, card, identity
+from worker.model.checkpoint import find_checkpoint
+from worker.model.decoder import Decoder
+from worker.model.errors import ModelRefused
+from worker.model.memory import MIB, PeakMemory, check_weights_fit, pool_size
+from worker.model.quantize import quantize
+from worker.model.runner import TorchRunner
+from worker.model.self_check import self_check
+from worker.model.support import check_config, check_layers, check_model
+from worker.model.tokenizer import read_tokenizer
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that is warm, and its card."""
+
+    runner: ModelRunner
+    card: ModelCardData
+
+
+def load_model(settings: ModelSettings, progress: Progress) -> LoadedModel:
+    """Load, check and warm the model; ``progress`` is told what takes time.
+
+    Raises:
+        ModelLoadError: one of its kinds, naming what is wrong.
+    """
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    quiet: Any = transformers.utils.logging  # untyped
+    quiet.disable_progress_bar()
+    attention.register()
+    folder = find_checkpoint(settings, progress)
+    config = _read_config(folder)
+    tokenizer = read_tokenizer(folder)
+    device = choose_device(settings.device)
+    dtype = choose_dtype(settings, config, device)
+    context = min(config.max_position_embeddings, settings.context_tokens or 1 << 30)
+    decoder = _load_decoder(settings, folder, dtype, device, progress)
+    layers = decoder.discover()
+    check_layers(config, layers)
+    cache = _make_cache(settings, decoder, layers, context, progress)
+    self_check(decoder, layers, context_tokens=context)
+    runner = TorchRunner(decoder, cache)
+    progress("warming up")
+    _warm_up(runner, settings, context)
+    revision = identity.revision(folder, tokenizer, settings)
+    return LoadedModel(
+        runner,
+        card.make_card(
+            settings,
+            config,
+            folder,
+            tokenizer,
+            layers=layers,
+            revision=revision,
+            fingerprint=identity.fingerprint(revision, dtype, device),
+            context_tokens=context,
+            kv_capacity_tokens=cache.num_blocks * cache.block_size,
+        ),
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that ``name`` means; ``auto`` takes CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def choose_dtype(settings: ModelSettings, config: Any, device: torch.device) -> torch.dtype:
+    """The dtype of everything that is not quantized.
+
+    Raises:
+        ModelRefused: the setting names no floating-point dtype.
+    """
+    if settings.dtype not in {None, "auto"}:
+        dtype = getattr(torch, str(settings.dtype), None)
+        if dtype not in {torch.float32, torch.float16, torch.bfloat16}:
+            raise ModelRefused(f"dtype {settings.dtype} is not float32, float16 or bfloat16")
+        return dtype
+    if device.type == "cuda":
+        return config.dtype or torch.bfloat16
+    # Unquantized on a CPU means exact. Quantized, the head is what costs: in bfloat16 it is four times as fast
+    # where the CPU multiplies such numbers.
+    fast = (
+        torch.backends.cpu.get_cpu_capability() == "AVX512"
+        and torch.cpu._is_avx512_bf16_supported()
+    )
+    return (
+        torch.bfloat16
+        if settings.quantization is not Quantization.NONE and fast
+        else torch.float32
+    )
+
+
+def _read_config(folder: Path) -> Any:
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder)
+    except (ValueError, OSError, KeyError) as error:
+        raise ModelRefused(f"{folder}: {error}") from error
+    check_config(config)
+    return config
+
+
+def _load_decoder(
+    settings: ModelSettings,
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    progress: Progress,
+) -> Decoder:
+    weights = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
+    check_weights_fit(sum(path.stat().st_size for path in weights), device)
+    progress(f"loading {folder.name}")
+    exact = settings.quantization is Quantization.NONE
+    try:
+        # Quantized, weights come as they are stored, so that rounding happens once.
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype if exact else "auto", attn_implementation="eager"
+        )
+        model.to(device)
+    except (ValueError, OSError, KeyError) as error:
+        raise ModelRefused(f"{folder.name}: {error}") from error
+    check_model(model)
+    if not exact:
+        progress(f"quantizing to {settings.quantization}")
+    quantize(model, settings.quantization, double_quant=settings.double_quant, compute_dtype=dtype)
+    return Decoder(model)
+
+
+def _make_cache(
+    settings: ModelSettings,
+    decoder: Decoder,
+    layers: list[LayerShape],
+    context_tokens: int,
+    progress: Progress,
+) -> PagedCache:
+    with PeakMemory(decoder.device) as peak:
+        decoder.discover(min(settings.max_batch_tokens, context_tokens))
+    token_bytes = sum(layer.elements_per_token for layer in layers) * decoder.dtype.itemsize
+    block_bytes = token_bytes * settings.block_size
+    size = pool_size(
+        settings,
+        block_bytes=block_bytes,
+        context_tokens=context_tokens,
+        activation_bytes=peak.bytes,
+        device=decoder.device,
+    )
+    progress(
+        f"KV pool of {size.num_blocks} blocks, {size.num_blocks * block_bytes // MIB} MiB ({size.reason})"
+    )
+    return PagedCache(
+        layers,
+        num_blocks=size.num_blocks,
+        block_size=settings.block_size,
+        dtype=decoder.dtype,
+        device=decoder.device,
+    )
+
+
+def _warm_up(runner: TorchRunner, settings: ModelSettings, context_tokens: int) -> None:
+    """A chunk of the largest size and a decode, in blocks that nobody holds yet."""
+    room = min(context_tokens, runner.num_blocks * runner.block_size)
+    length = max(1, min(settings.max_batch_tokens, room - 1))
+    blocks = range(-(-(length + 1) // runner.block_size))
+    draw = Draw(SamplingParams(seed=0), 0, 0)
+    runner.run([Row([0] * length, 0, blocks, draw)])
+    if length < room:
+        runner.run([Row([0], length, blocks, draw)])
