@@ -27,6 +27,9 @@ GATEWAY_LEASE_MS = 5_000
 LEADER_LEASE_MS = 3_000
 """Short, because nothing is dispatched without a leader; six renewals fit in."""
 
+RELEASED_LEASE_TTL_MS = 24 * 3_600_000
+"""How long a lease says that it was given back; after it a new leader waits out an absence, which is harmless."""
+
 STATUS_TTL_MS = 5_000
 """A snapshot is written each second; an older one would mislead."""
 
@@ -53,7 +56,7 @@ def queued(partition: Partition) -> str:
 
 
 def lead(partition: Partition) -> str:
-    """The leader's lease and address. TTL: LEADER_LEASE_MS."""
+    """The leader's lease and address. TTL: LEADER_LEASE_MS; empty after a clean stop, for RELEASED_LEASE_TTL_MS."""
     return f"hr:{{{partition}}}:lead"
 
 

@@ -48,6 +48,26 @@ async def create_groups(node: Node, partition: Partition) -> None:
     await node.call(operation)
 
 
+async def has_groups(node: Node, partition: Partition, *, bound_s: float) -> bool:
+    """Whether any inbox of the partition has a consumer group, which means that somebody has led it.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``.
+    """
+
+    async def operation(client: RedisClient) -> bool:
+        for priority in _CLASSES:
+            try:
+                if await client.xinfo_groups(keys.inbox(partition, priority)):
+                    return True
+            except redis.exceptions.ResponseError as error:
+                if "no such key" not in str(error):
+                    raise
+        return False
+
+    return await node.call(operation, bound_s=bound_s)
+
+
 async def read_new(node: Node, partition: Partition, consumer: str) -> list[InboxEntry]:
     """Entries that nobody has read, waiting up to BLOCK_MS for the first. They stay pending to ``consumer``.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from common import keys
 from common.domain import Partition
+from common.streams import inbox
 from common.streams.node import Node, decoded
 from common.streams.scripts import ScriptCall, run_script
 
@@ -58,13 +59,31 @@ async def read_leader(
     return LeaderLease.decode(value.decode()) if value else None
 
 
+async def is_lease_free(node: Node, partition: Partition, *, bound_s: float) -> bool:
+    """Whether nobody can still act under the lease: the last holder gave it back, or there was none ever.
+
+    There was none ever when no inbox has a consumer group: the first thing a leader does is to create them.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``.
+    """
+    value = await node.call(lambda client: client.get(keys.lead(partition)), bound_s=bound_s)
+    if value is not None:
+        return value == b""
+    return not await inbox.has_groups(node, partition, bound_s=bound_s)
+
+
 async def release_leader_lease(
     node: Node, partition: Partition, lease: LeaderLease, *, bound_s: float
 ) -> None:
     """Give the lease back at a clean stop."""
     await run_script(
         node,
-        ScriptCall("release_lease", [keys.lead(partition)], [lease.encode()]),
+        ScriptCall(
+            "release_lease",
+            [keys.lead(partition)],
+            [lease.encode(), keys.RELEASED_LEASE_TTL_MS],
+        ),
         bound_s=bound_s,
     )
 

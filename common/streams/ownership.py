@@ -1,148 +1,184 @@
-"""What the owner of a request does to its record. Every write is a compare-and-set on the epoch (DESIGN §4)."""
+"""What the owner of a request does to its record. Every write is a compare-and-set on the epoch (DESIGN §4).
 
-from collections.abc import Sequence
+A write is made as a ``RecordStep``, so that the writes of one moment travel together; steps of one request are
+applied in the order given.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+
+import redis.exceptions
 
 from common import keys
 from common.domain import Partition, Priority, RequestId
 from common.request_status import RequestStatus
 from common.streams.node import Node, decoded
-from common.streams.scripts import ScriptCall, run_script, run_scripts
+from common.streams.owner_answers import (
+    CancelRequested,
+    Done,
+    Ended,
+    Lost,
+    Missing,
+    Owned,
+    RawAnswer,
+    Taken,
+    Unworkable,
+    read_heartbeat,
+    read_owned,
+    read_taken,
+    read_written,
+)
+from common.streams.scripts import ScriptCall, run_scripts
+
+__all__ = [
+    "Answer",
+    "CancelRequested",
+    "Done",
+    "Ended",
+    "Lost",
+    "Missing",
+    "Owned",
+    "RecordStep",
+    "Taken",
+    "Unworkable",
+    "checkpoint_step",
+    "finish",
+    "finish_step",
+    "heartbeat",
+    "own",
+    "own_step",
+    "requeue",
+    "requeue_step",
+    "run_steps",
+    "store_checkpoint",
+    "take",
+    "take_step",
+]
+
+Answer = Owned | Taken | Done | CancelRequested | Ended | Lost | Missing | Unworkable
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """There is no record: it expired, or Redis lost it."""
+class RecordStep:
+    """One write to one record. Repeating it is harmless."""
+
+    call: ScriptCall
+    read: Callable[[RawAnswer], Answer]
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Another scheduler has taken the request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A terminal record exists already."""
-
-    status: RequestStatus
-
-
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
-    """The cancel flag is set."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """Taken: what the record holds. Times by the partition's node, Unix milliseconds."""
-
-    epoch: int
-    status_before: RequestStatus
-    now_ms: int
-    cancel: str
-    checkpoint: bytes
-    log: str
-    start: str
-    worker_losses: int
-    attempts: int
-    admitted_ms: int
-    deadline_ms: int
-    resume_grace_ms: int
-    first_dispatch_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Dispatched: the body for the worker, and how many dispatches there were, this one included."""
-
-    body: bytes
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The write is in the record."""
-
-
-async def own(
-    node: Node, owner: str, entries: Sequence[tuple[RequestId, Priority, str]]
-) -> list[Owned | Ended | Missing]:
-    """Take entries (request, class, entry id), new ones or such whose owner is gone. Raises each epoch."""
-    answers = await run_scripts(
-        node,
-        [
-            ScriptCall(
-                "own",
-                [
-                    keys.record(request_id),
-                    keys.inbox(request_id.partition, priority),
-                    keys.queued(request_id.partition),
-                ],
-                [keys.GROUP, owner, entry_id],
-            )
-            for request_id, priority, entry_id in entries
-        ],
+def own_step(owner: str, request_id: RequestId, priority: Priority, entry_id: str) -> RecordStep:
+    """Take an entry, a new one or one whose owner is gone; raises the epoch. Owned, Ended or Missing."""
+    partition = request_id.partition
+    return RecordStep(
+        ScriptCall(
+            "own",
+            [keys.record(request_id), keys.inbox(partition, priority), keys.queued(partition)],
+            [keys.GROUP, owner, entry_id],
+        ),
+        read_owned,
     )
-    return [_owned(answer) for answer in answers]
 
 
-async def take(
-    node: Node, requests: Sequence[tuple[RequestId, int]], worker_id: str
-) -> list[Taken | CancelRequested | Ended | Lost | Missing]:
-    """Dispatch requests (id, epoch): QUEUED to RUNNING, and get their bodies."""
-    answers = await run_scripts(
-        node,
-        [
-            ScriptCall(
-                "take",
-                [keys.record(request_id), keys.queued(request_id.partition)],
-                [epoch, worker_id],
-            )
-            for request_id, epoch in requests
-        ],
+def take_step(request_id: RequestId, epoch: int, worker_id: str, fingerprint: str) -> RecordStep:
+    """Dispatch: QUEUED to RUNNING, and get the body. Taken, CancelRequested, Ended, Lost or Missing."""
+    return RecordStep(
+        ScriptCall(
+            "take",
+            [keys.record(request_id), keys.queued(request_id.partition)],
+            [epoch, worker_id, fingerprint],
+        ),
+        read_taken,
     )
-    return [_taken(answer) for answer in answers]
 
 
-async def requeue(
-    node: Node, request_id: RequestId, epoch: int, worker_losses: int
-) -> Done | Ended | Lost | Missing:
-    """RUNNING back to QUEUED, with the absolute number of worker losses."""
-    return await _write(
-        node,
+def requeue_step(request_id: RequestId, epoch: int, worker_losses: int) -> RecordStep:
+    """RUNNING back to QUEUED, with the absolute number of worker losses. Done, Ended, Lost or Missing."""
+    return RecordStep(
         ScriptCall(
             "requeue",
             [keys.record(request_id), keys.queued(request_id.partition)],
             [epoch, worker_losses],
         ),
+        read_written,
     )
 
 
-async def store_checkpoint(
-    node: Node, request_id: RequestId, epoch: int, checkpoint: bytes
-) -> Done | Ended | Lost | Missing:
-    """Store what is logged so far."""
-    return await _write(
-        node, ScriptCall("checkpoint", [keys.record(request_id)], [epoch, checkpoint])
+def checkpoint_step(request_id: RequestId, epoch: int, checkpoint: bytes) -> RecordStep:
+    """Store what is logged so far. Done, Ended, Lost or Missing."""
+    return RecordStep(
+        ScriptCall("checkpoint", [keys.record(request_id)], [epoch, checkpoint]), read_written
     )
 
 
-async def finish(
-    node: Node, request_id: RequestId, epoch: int, status: RequestStatus, terminal: bytes
-) -> Done | Ended | Lost | Missing:
-    """Write the terminal record. ``Done`` again if it is already mine."""
+def finish_step(
+    request_id: RequestId, epoch: int, status: RequestStatus, terminal: bytes
+) -> RecordStep:
+    """Write the terminal record. Done (again, if it is already mine), Ended, Lost or Missing."""
     assert status.is_final
-    return await _write(
-        node,
+    return RecordStep(
         ScriptCall(
             "finish",
             [keys.record(request_id), keys.queued(request_id.partition)],
             [epoch, status.value, terminal, keys.RESULT_TTL_MS],
         ),
+        read_written,
     )
+
+
+async def run_steps(
+    node: Node, steps: Sequence[RecordStep], *, bound_s: float | None = None
+) -> list[Answer]:
+    """The steps' answers, in one round trip.
+
+    A record that makes a script fail is ``Unworkable`` and harms no other.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``: the same steps may be repeated.
+    """
+    try:
+        answers = await run_scripts(node, [step.call for step in steps], bound_s=bound_s)
+    except redis.exceptions.ResponseError as error:
+        if len(steps) == 1:
+            return [Unworkable(str(error))]
+        return [
+            answer for step in steps for answer in await run_steps(node, [step], bound_s=bound_s)
+        ]
+    return [step.read(answer) for step, answer in zip(steps, answers, strict=True)]
+
+
+async def own(
+    node: Node, owner: str, entries: Sequence[tuple[RequestId, Priority, str]]
+) -> list[Answer]:
+    """Take entries (request, class, entry id) in one round trip."""
+    return await run_steps(node, [own_step(owner, *entry) for entry in entries])
+
+
+async def take(
+    node: Node, requests: Sequence[tuple[RequestId, int]], worker_id: str, fingerprint: str = ""
+) -> list[Answer]:
+    """Dispatch requests (id, epoch) in one round trip."""
+    return await run_steps(
+        node, [take_step(*request, worker_id, fingerprint) for request in requests]
+    )
+
+
+async def requeue(node: Node, request_id: RequestId, epoch: int, worker_losses: int) -> Answer:
+    """Put one request back."""
+    return (await run_steps(node, [requeue_step(request_id, epoch, worker_losses)]))[0]
+
+
+async def store_checkpoint(
+    node: Node, request_id: RequestId, epoch: int, checkpoint: bytes
+) -> Answer:
+    """Store one checkpoint."""
+    return (await run_steps(node, [checkpoint_step(request_id, epoch, checkpoint)]))[0]
+
+
+async def finish(
+    node: Node, request_id: RequestId, epoch: int, status: RequestStatus, terminal: bytes
+) -> Answer:
+    """End one request."""
+    return (await run_steps(node, [finish_step(request_id, epoch, status, terminal)]))[0]
 
 
 async def heartbeat(
@@ -150,14 +186,20 @@ async def heartbeat(
     partition: Partition,
     owner: str,
     entries: Sequence[tuple[RequestId, Priority, str, int]],
+    *,
+    bound_s: float | None = None,
 ) -> list[Done | CancelRequested | Ended | Lost | Missing]:
-    """Refresh entries (request, class, entry id, epoch); learn which are lost and which are to be cancelled."""
+    """Refresh entries (request, class, entry id, epoch); learn which are lost and which are to be cancelled.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``.
+    """
     calls, positions = _heartbeat_calls(partition, owner, entries)
-    answers = await run_scripts(node, calls)
+    answers = await run_scripts(node, calls, bound_s=bound_s)
     result: list[Done | CancelRequested | Ended | Lost | Missing] = [Missing()] * len(entries)
     for indices, answer in zip(positions, answers, strict=True):
-        for index, text in zip(indices, decoded(answer), strict=True):
-            result[index] = _heartbeat_answer(text)
+        for index, word in zip(indices, decoded(answer), strict=True):
+            result[index] = read_heartbeat(word)
     return result
 
 
@@ -185,63 +227,3 @@ def _heartbeat_calls(
             )
             positions.append(part)
     return calls, positions
-
-
-def _heartbeat_answer(text: str) -> Done | CancelRequested | Ended | Lost | Missing:
-    if text.startswith("cancel:"):
-        return CancelRequested(text.removeprefix("cancel:"))
-    if text.startswith("ended:"):
-        return Ended(RequestStatus(text.removeprefix("ended:")))
-    states: dict[str, Done | Lost | Missing] = {"ok": Done(), "lost": Lost(), "missing": Missing()}
-    return states[text]
-
-
-async def _write(node: Node, call: ScriptCall) -> Done | Ended | Lost | Missing:
-    answer = await run_script(node, call)
-    refusal = _refusal(answer)
-    return Done() if refusal is None else refusal
-
-
-def _refusal(answer: Sequence[bytes | int]) -> Ended | Lost | Missing | None:
-    match decoded(answer[:1])[0]:
-        case "missing":
-            return Missing()
-        case "lost":
-            return Lost()
-        case "ended":
-            return Ended(RequestStatus(decoded(answer)[1]))
-        case _:
-            return None
-
-
-def _owned(answer: Sequence[bytes | int]) -> Owned | Ended | Missing:
-    refusal = _refusal(answer)
-    if refusal is not None:
-        assert not isinstance(refusal, Lost)
-        return refusal
-    checkpoint = cast("bytes", answer[5])
-    text = decoded([*answer[:5], b"", *answer[6:]])
-    return Owned(
-        epoch=int(text[1]),
-        status_before=RequestStatus(text[2]),
-        now_ms=int(text[3]),
-        cancel=text[4],
-        checkpoint=checkpoint,
-        log=text[6],
-        start=text[7],
-        worker_losses=int(text[8] or 0),
-        attempts=int(text[9] or 0),
-        admitted_ms=int(text[10]),
-        deadline_ms=int(text[11]),
-        resume_grace_ms=int(text[12] or 0),
-        first_dispatch_ms=int(text[13]) if text[13] else None,
-    )
-
-
-def _taken(answer: Sequence[bytes | int]) -> Taken | CancelRequested | Ended | Lost | Missing:
-    refusal = _refusal(answer)
-    if refusal is not None:
-        return refusal
-    if answer[0] == b"cancelled":
-        return CancelRequested(decoded(answer)[1])
-    return Taken(cast("bytes", answer[1]), int(answer[2]))

@@ -5,16 +5,17 @@
 --
 -- KEYS  record, inbox, queued
 -- ARGV  group, owner, entry
--- Answer {'missing'} | {'ended', status} | {'owned', epoch, status_before, now_ms, cancel, checkpoint, log, start,
---         worker_losses, attempts, admitted_ms, deadline_ms, resume_grace_ms, first_dispatch_ms}; absent values are ''
+-- Answer {'missing'} | {'ended', status, log} | {'owned', epoch, status_before, now_ms, cancel, checkpoint, log, start,
+--         worker_losses, attempts, admitted_ms, deadline_ms, resume_grace_ms, first_dispatch_ms, fingerprint};
+--         absent values are ''
 redis.call('XCLAIM', KEYS[2], ARGV[1], ARGV[2], 0, ARGV[3], 'JUSTID')
-local found = redis.call('HMGET', KEYS[1], 'status', 'term_epoch', 'class', 'tokens')
+local found = redis.call('HMGET', KEYS[1], 'status', 'term_epoch', 'class', 'tokens', 'log')
 local status, class, tokens = found[1], found[3], found[4]
 if not status then
   return {'missing'}
 end
 if found[2] then
-  return {'ended', status}
+  return {'ended', status, found[5] or ''}
 end
 local epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
 redis.call('HSET', KEYS[1], 'owner', ARGV[2])
@@ -26,7 +27,7 @@ end
 local time = redis.call('TIME')
 local answer = {'owned', epoch, status, string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))}
 local fields = redis.call('HMGET', KEYS[1], 'cancel', 'checkpoint', 'log', 'start', 'worker_losses', 'attempts',
-  'admitted_ms', 'deadline_ms', 'resume_grace_ms', 'first_dispatch_ms')
+  'admitted_ms', 'deadline_ms', 'resume_grace_ms', 'first_dispatch_ms', 'fingerprint')
 for _, value in ipairs(fields) do
   answer[#answer + 1] = value or ''
 end

@@ -1,7 +1,7 @@
 -- Dispatch: the owner moves a request from QUEUED to RUNNING and gets its body. Repeating it is harmless.
 --
 -- KEYS  record, queued
--- ARGV  epoch, worker_id
+-- ARGV  epoch, worker_id, fingerprint (what the worker's numerics are: a started request resumes only on equal ones)
 -- Answer {'missing'} | {'lost'} | {'ended', status} | {'cancelled', reason} | {'taken', body, attempts}
 local found = redis.call('HMGET', KEYS[1], 'status', 'epoch', 'term_epoch', 'cancel', 'class', 'tokens', 'body')
 local status = found[1]
@@ -24,5 +24,5 @@ if status == 'queued' then
   local time = redis.call('TIME')
   redis.call('HSETNX', KEYS[1], 'first_dispatch_ms', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
 end
-redis.call('HSET', KEYS[1], 'status', 'running', 'worker', ARGV[2])
+redis.call('HSET', KEYS[1], 'status', 'running', 'worker', ARGV[2], 'fingerprint', ARGV[3])
 return {'taken', found[7], redis.call('HGET', KEYS[1], 'attempts')}
