@@ -68,6 +68,11 @@ class Engine:
         return sum(1 for _ in self._roster.running_sequences)
 
     @property
+    def num_waiting(self) -> int:
+        """Sequences that wait for slots or blocks."""
+        return sum(len(group.sequences) for group in self._roster.waiting)
+
+    @property
     def credit(self) -> Credit:
         """What it can take now; everything submitted is taken off already."""
         sequences = list(self._roster.sequences)

@@ -1,0 +1,130 @@
+"""``headrace-worker``: one model, one engine, one session with a scheduler.
+
+load ──▶ engine in its own thread ◀──▶ sessions, one after the other ──▶ drained, or stopped
+"""
+
+import asyncio
+import os
+import secrets
+import sys
+
+from common.clock import monotonic_s
+from common.server import Runtime, run_service
+from common.settings import settings_or_exit
+from worker.engine.engine import Engine
+from worker.engine.limits import EngineLimits
+from worker.loading import Loaded, load_unless_stopped
+from worker.meters import WorkerMeters
+from worker.session.dialer import Dialer
+from worker.session.engine_thread import EngineThread
+from worker.session.identity import WorkerIdentity
+from worker.session.live_requests import LiveRequests
+from worker.session.session import Ended, Session, SessionParts
+from worker.session.watchdog import StepWatchdog, exit_crashed
+from worker.settings import WorkerSettings
+from worker.text.texts import Texts
+
+# For the step under way when everything else has stopped.
+ENGINE_STOP_TIMEOUT_S = 5.0
+
+
+def main() -> None:
+    """Run until drained or stopped."""
+    settings = settings_or_exit(
+        WorkerSettings,
+        sys.argv[1:],
+        os.environ,
+        prog="headrace-worker",
+        about="Runs a model for the schedulers it dials.",
+    )
+    sys.exit(run_service("worker", settings, lambda runtime: serve(settings, runtime)))
+
+
+async def serve(settings: WorkerSettings, runtime: Runtime) -> None:
+    """Load, then hold sessions until a scheduler drains the worker or the process is told to stop."""
+
+    def progress(text: str) -> None:
+        runtime.log.info("loading", step=text)
+        runtime.readiness.set("model", holds=False, detail=text)
+
+    progress("starting")
+    loaded = await load_unless_stopped(settings, progress, runtime.stopping)
+    if loaded is None:
+        return
+    runtime.readiness.set("model", holds=True)
+    thread = EngineThread(_engine(settings, loaded), monotonic_s, exit_crashed)
+    watchdog = StepWatchdog(lambda: thread.status, settings.step_timeout_s, monotonic_s)
+    dialer = _dialer(settings, runtime, loaded, thread)
+    thread.start()
+    watchdog.start()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            stop = tasks.create_task(_leave_when_stopping(settings, runtime, dialer))
+            await dialer.run()
+            stop.cancel()
+    finally:
+        watchdog.stop()
+        thread.stop(ENGINE_STOP_TIMEOUT_S)
+
+
+async def _leave_when_stopping(settings: WorkerSettings, runtime: Runtime, dialer: Dialer) -> None:
+    await runtime.stopping.wait()
+    dialer.leave(settings.leave_grace_s, "the worker is stopped")
+
+
+def _engine(settings: WorkerSettings, loaded: Loaded) -> Engine:
+    limits = EngineLimits(
+        max_seqs=settings.max_seqs,
+        max_batch_tokens=settings.max_batch_tokens,
+        max_share_tokens=settings.share_tokens,
+        context_tokens=loaded.card.context_tokens,
+        eos_token_ids=frozenset(loaded.card.eos_token_ids),
+    )
+    texts = Texts(loaded.card.tokenizer_json)
+    return Engine(loaded.runner, limits, texts.text_of, monotonic_s)
+
+
+def _dialer(
+    settings: WorkerSettings, runtime: Runtime, loaded: Loaded, thread: EngineThread
+) -> Dialer:
+    card, readiness = loaded.card, runtime.readiness
+    worker_id = settings.worker_id or runtime.instance
+    meters = WorkerMeters(
+        runtime.metrics,
+        model=card.model,
+        num_blocks=loaded.runner.num_blocks,
+        read_status=lambda: thread.status,
+    )
+    identity = WorkerIdentity(
+        worker_id=worker_id,
+        incarnation=secrets.token_hex(8),
+        card=card,
+        num_blocks=loaded.runner.num_blocks,
+        block_size=loaded.runner.block_size,
+        max_seqs=settings.max_seqs,
+        max_batch_tokens=settings.max_batch_tokens,
+    )
+    live = LiveRequests(
+        runtime.tracing, model=card.model, worker_id=worker_id, on_prompt=meters.count_prompt
+    )
+
+    is_announced = False
+
+    def on_welcome(scheduler_id: str) -> None:
+        nonlocal is_announced
+        readiness.set("session", holds=True, detail=f"with {scheduler_id}")
+        if not is_announced:
+            runtime.announce({})
+        is_announced = True
+
+    def on_end(ended: Ended) -> None:
+        readiness.set("session", holds=False, detail=ended.reason)
+        if not ended.has_left:
+            meters.count_reconnect()
+
+    parts = SessionParts(identity, thread, live, monotonic_s, meters.observe, on_welcome)
+    return Dialer(settings.schedulers, lambda address: Session(parts, address), on_end=on_end)
+
+
+if __name__ == "__main__":
+    main()

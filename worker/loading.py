@@ -1,0 +1,90 @@
+"""What computes, by setting: a model, or the simulation. A model's libraries are imported only here, and only when asked for."""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from common.server import CannotServe
+from worker.engine.card import ModelCardData
+from worker.engine.runner import ModelRunner
+from worker.faults import FaultyRunner
+from worker.settings import EngineKind, WorkerSettings
+from worker.simulated.card import simulated_card
+from worker.simulated.runner import SimulatedRunner
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Something that computes, warm, and its card."""
+
+    runner: ModelRunner
+    card: ModelCardData
+
+
+def load(settings: WorkerSettings, progress: Progress) -> Loaded:
+    """Load what the settings name; takes from milliseconds to minutes.
+
+    Raises:
+        CannotServe: it cannot be had, for a reason that the operator can mend.
+    """
+    if settings.engine is EngineKind.SIMULATED:
+        simulation = settings.for_simulation
+        loaded = Loaded(SimulatedRunner(simulation), simulated_card(simulation))
+    else:
+        loaded = _load_model(settings, progress)
+    if settings.fault:
+        return Loaded(FaultyRunner(loaded.runner, settings.fault), loaded.card)
+    return loaded
+
+
+async def load_unless_stopped(
+    settings: WorkerSettings, progress: Progress, stopping: asyncio.Event
+) -> Loaded | None:
+    """``load`` beside the event loop; None when the process is to stop before it is done.
+
+    The thread is a daemon, because nothing can interrupt a library that loads: it ends with the process.
+    """
+    loop = asyncio.get_running_loop()
+    done: concurrent.futures.Future[Loaded] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            done.set_result(load(settings, lambda text: _tell(loop, progress, text)))
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+            done.set_exception(error)
+
+    threading.Thread(target=work, name="load-model", daemon=True).start()
+    result = asyncio.wrap_future(done)
+    stop = asyncio.create_task(stopping.wait())
+    waiting: list[asyncio.Future[Any]] = [result, stop]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        return result.result() if result.done() else None
+    finally:
+        stop.cancel()
+
+
+def _load_model(settings: WorkerSettings, progress: Progress) -> Loaded:
+    try:
+        from worker.model.errors import ModelLoadError
+        from worker.model.load import load_model
+    except ImportError as error:
+        raise CannotServe(
+            f"the engine 'model' needs {error.name}: install headrace-server[worker] and torch"
+        ) from error
+    try:
+        loaded = load_model(settings.for_model, progress)
+    except ModelLoadError as error:
+        raise CannotServe(str(error)) from error
+    return Loaded(loaded.runner, loaded.card)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, progress: Progress, text: str) -> None:
+    """Hand a text to the event loop, if it still runs."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(progress, text)

@@ -1,0 +1,64 @@
+"""The worker's metrics: gauges that are read when somebody looks, counters fed once a step."""
+
+from collections.abc import Callable, Iterable
+
+from common.metrics import Metrics, model_labels
+from common.token_gaps import Labels
+from worker.engine.report import StepReport
+from worker.session.engine_thread import EngineStatus
+
+
+class WorkerMeters:
+    """What one worker reports of its engine."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        model: str,
+        num_blocks: int,
+        read_status: Callable[[], EngineStatus],
+    ) -> None:
+        """Gauges watch ``read_status`` from now on."""
+        self._metrics = metrics
+        self._labels = model_labels(model)
+
+        def watch(value: Callable[[EngineStatus], float]) -> Callable[[], Iterable[Sample]]:
+            return lambda: [(value(read_status()), self._labels)]
+
+        metrics.num_requests_running.watch(watch(lambda status: status.num_running))
+        metrics.num_requests_waiting.watch(watch(lambda status: status.num_waiting))
+        metrics.kv_cache_usage.watch(watch(lambda status: status.blocks_used / num_blocks))
+        metrics.kv_blocks_used.watch(watch(lambda status: status.blocks_used))
+        metrics.kv_blocks_total.watch(watch(lambda _: num_blocks))
+
+    def observe(self, report: StepReport) -> None:
+        """Count what a step brought."""
+        metrics, labels = self._metrics, dict(self._labels)
+        num_generated = 0
+        for output in report.outputs:
+            num_generated += len(output.token_ids)
+            if output.finish is not None and output.finish.failure is not None:
+                reason = output.finish.failure.reason
+                metrics.row_failures.add(1, labels | {"reason": reason.lower()})
+        if num_generated:
+            metrics.generation_tokens.add(num_generated, labels)
+        if report.returned:
+            metrics.preemptions.add(len(report.returned), labels)
+        num_tokens = report.prefill_tokens + report.decode_seqs
+        if num_tokens:
+            metrics.step_time.record(report.duration_s, labels)
+            metrics.step_tokens.record(num_tokens, labels)
+        if report.decode_seqs:
+            metrics.batch_size.record(report.decode_seqs, labels)
+
+    def count_prompt(self, num_tokens: int) -> None:
+        """A prompt was taken up."""
+        self._metrics.prompt_tokens.add(num_tokens, dict(self._labels))
+
+    def count_reconnect(self) -> None:
+        """A session is over, and another one is needed."""
+        self._metrics.session_reconnects.add(1, dict(self._labels))
+
+
+Sample = tuple[float, Labels]

@@ -1,0 +1,1 @@
+"""The session with a scheduler: the border between the engine and protobuf."""

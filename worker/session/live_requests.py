@@ -1,0 +1,153 @@
+"""What a session has been assigned and has not told the end of, with a span for each sequence.
+
+Each span is begun from the context that its own assignment carried, never from an ambient one: a step serves many requests
+at once. It links to the span of the batch it was picked in, and it ends whatever happens.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from opentelemetry.trace import Span, Status, StatusCode
+
+from common import telemetry_names as names
+from common.domain import TraceContext
+from common.tracing import Tracing
+from worker.engine.job import Job, Ticket
+from worker.engine.report import Finish, SequenceOutput, StepReport
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a job came from: the trace it belongs to, and the batch it was picked in."""
+
+    parent: TraceContext
+    batch: TraceContext
+    batch_id: str
+
+
+@dataclass(slots=True)
+class _Live:
+    job: Job
+    spans: dict[int, Span]
+    num_tokens: dict[int, int] = field(default_factory=dict)
+
+
+class LiveRequests:
+    """The requests of one session, by ticket."""
+
+    def __init__(
+        self,
+        tracing: Tracing,
+        *,
+        model: str,
+        worker_id: str,
+        on_prompt: Callable[[int], None] | None = None,
+    ) -> None:
+        """None yet. ``on_prompt`` is told the length of each prompt that is taken up."""
+        self._tracing = tracing
+        self._common: dict[str, str] = {
+            names.GEN_AI_REQUEST_MODEL: model,
+            names.GEN_AI_PROVIDER_NAME: names.PROVIDER_HEADRACE,
+            names.HEADRACE_WORKER_ID: worker_id,
+        }
+        self._on_prompt = on_prompt
+        self._live: dict[Ticket, _Live] = {}
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+
+    def __len__(self) -> int:
+        """Requests without an end."""
+        return len(self._live)
+
+    async def wait_until_empty(self, timeout_s: float) -> bool:
+        """Whether every request ended within ``timeout_s``."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._is_empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def begin(self, job: Job, origin: Origin) -> None:
+        """A job was assigned; an earlier attempt of the same request is over with that."""
+        for ticket in [t for t in self._live if t.request_id == job.ticket.request_id]:
+            self._end(ticket, "replaced")
+        spans = {index: self._begin_span(job, index, origin) for index in job.choices}
+        self._live[job.ticket] = _Live(job, spans)
+        self._is_empty.clear()
+
+    def observe(self, report: StepReport) -> None:
+        """Take note of what a step brought."""
+        for output in report.outputs:
+            live = self._live.get(output.ticket)
+            if live is not None:
+                self._observe_output(live, output)
+        for returned in report.returned:
+            self._end(returned.ticket, returned.reason)
+
+    def abandon(self, reason: str) -> None:
+        """The session is over: so is everything it was assigned."""
+        for ticket in list(self._live):
+            self._end(ticket, reason)
+
+    def _begin_span(self, job: Job, index: int, origin: Origin) -> Span:
+        generated = len(job.generated.get(index, ()))
+        return self._tracing.begin(
+            names.SpanName.GENERATE,
+            parent=origin.parent,
+            links=[origin.batch],
+            attributes={
+                **self._common,
+                names.HEADRACE_REQUEST_ID: job.ticket.request_id,
+                names.HEADRACE_EPOCH: job.ticket.epoch,
+                names.HEADRACE_ATTEMPT: job.ticket.attempt,
+                names.HEADRACE_BATCH_ID: origin.batch_id,
+                names.HEADRACE_TOKENS_RESUMED: generated,
+                names.GEN_AI_REQUEST_MAX_TOKENS: job.stop.max_tokens,
+                names.GEN_AI_USAGE_INPUT_TOKENS: len(job.prompt_token_ids),
+            },
+        )
+
+    def _observe_output(self, live: _Live, output: SequenceOutput) -> None:
+        if output.took_up_prompt and self._on_prompt is not None:
+            self._on_prompt(len(live.job.prompt_token_ids))
+        span = live.spans.get(output.index)
+        if span is None:
+            return
+        before = live.num_tokens.get(output.index, 0)
+        live.num_tokens[output.index] = before + len(output.token_ids)
+        if output.token_ids and not before:
+            span.add_event(names.EventName.FIRST_TOKEN)
+        if output.finish is not None:
+            _end_span(span, live.num_tokens[output.index], output.finish)
+            del live.spans[output.index]
+            if not live.spans:
+                self._forget([output.ticket])
+
+    def _end(self, ticket: Ticket, reason: str) -> None:
+        """End a request without a finish: returned, replaced or lost."""
+        live = self._live.get(ticket)
+        if live is None:
+            return
+        for index, span in live.spans.items():
+            span.add_event(names.EventName.PREEMPTED, {names.HEADRACE_STATUS: reason})
+            span.set_attribute(names.GEN_AI_USAGE_OUTPUT_TOKENS, live.num_tokens.get(index, 0))
+            span.end()
+        self._forget([ticket])
+
+    def _forget(self, tickets: Iterable[Ticket]) -> None:
+        for ticket in tickets:
+            self._live.pop(ticket, None)
+        if not self._live:
+            self._is_empty.set()
+
+
+def _end_span(span: Span, num_tokens: int, finish: Finish) -> None:
+    span.set_attribute(names.GEN_AI_USAGE_OUTPUT_TOKENS, num_tokens)
+    span.set_attribute(names.GEN_AI_RESPONSE_FINISH_REASONS, [str(finish.reason)])
+    span.set_attribute(names.HEADRACE_FINISH_REASON, str(finish.reason))
+    if finish.failure is not None:
+        span.set_attribute(names.ERROR_TYPE, finish.failure.reason)
+        span.set_status(Status(StatusCode.ERROR, finish.failure.reason))
+    span.end()

@@ -1,0 +1,145 @@
+"""The worker's settings, from flags and environment."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from common.domain import MODEL_NAME, Quantization
+from common.service_settings import WORKER_METRICS_PORT, ServiceSettings, metrics_port_setting
+from common.setting_fields import above, at_least, setting
+from worker.engine.model_settings import DEFAULT_MODEL, ModelSettings
+from worker.faults import Fault
+from worker.simulated.settings import SimulatedSettings
+
+SIMULATED_NAME = "simulated"
+SIMULATED_BLOCKS = 4096
+SIMULATED_CONTEXT_TOKENS = 8192
+
+
+class EngineKind(StrEnum):
+    """What computes."""
+
+    MODEL = "model"
+    SIMULATED = "simulated"
+
+
+def _parse_fault(text: str) -> tuple[Fault, ...]:
+    return tuple(Fault.parse(part.strip()) for part in text.split(",") if part.strip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings(ServiceSettings):
+    """Everything a worker can be told."""
+
+    metrics_port: int = metrics_port_setting(WORKER_METRICS_PORT)
+    schedulers: tuple[str, ...] = setting(
+        help="addresses of schedulers, host:port, to dial in turn"
+    )
+    worker_id: str = setting(
+        "", help="stable name of this worker; default host name and process id"
+    )
+    engine: EngineKind = setting(EngineKind.MODEL, help="what computes")
+    model: str = setting(DEFAULT_MODEL, help="a directory, a hub id, or the default model")
+    served_model_name: str | None = setting(
+        None, help="name that requests use; default the model's own"
+    )
+    quantization: Quantization = setting(Quantization.INT8, help="how linear layers are stored")
+    double_quant: bool = setting(False, help="quantize the scales of nf4 and fp4 too")
+    dtype: str | None = setting(None, help="float32, bfloat16 or float16; default by machine")
+    device: str = setting("auto", help="a torch device; auto takes CUDA where there is one")
+    model_cache: str | None = setting(None, help="folder of converted checkpoints")
+    max_seqs: int = setting(64, help="most sequences at once", check=at_least(1))
+    max_batch_tokens: int = setting(512, help="most tokens of one step", check=at_least(1))
+    max_share_tokens: int | None = setting(
+        None,
+        help="most tokens of one prompt in a step while others wait; default half a step",
+        check=at_least(1),
+    )
+    block_size: int = setting(16, help="tokens per KV block", check=at_least(1))
+    kv_memory_mb: int | None = setting(
+        None, help="KV memory in MiB; default what is free beside the model", check=at_least(1)
+    )
+    kv_blocks: int | None = setting(
+        None, help="KV blocks, instead of kv_memory_mb", check=at_least(1)
+    )
+    context_tokens: int | None = setting(
+        None, help="longest prompt plus output; default the model's", check=at_least(2)
+    )
+    threads: int | None = setting(
+        None, help="threads that compute; default all cores", check=at_least(1)
+    )
+    step_timeout_s: float = setting(
+        60.0, help="a step that takes longer ends the process", check=above(0)
+    )
+    drain_grace_s: float = setting(
+        20.0,
+        help="seconds for running requests when the worker is stopped, as far as stop_grace_s allows",
+        check=at_least(0),
+    )
+    step_ms: float = setting(0.0, help="simulated: time of a step", check=at_least(0))
+    prefill_tokens_per_s: float = setting(
+        0.0, help="simulated: speed of prompts, 0 for no time", check=at_least(0)
+    )
+    eos_every: int = setting(
+        0, help="simulated: one in so many tokens is an end, 0 none", check=at_least(0)
+    )
+    allow_faults: bool = setting(False, help="accept --fault; for tests only")
+    fault: tuple[Fault, ...] = setting(
+        (), help="token=ID:raise|exit|sleep|nan, what a token does", parse=_parse_fault
+    )
+
+    def problems(self) -> Iterable[str]:
+        """What is wrong with settings taken together."""
+        if not self.schedulers:
+            yield "--schedulers: must name at least one address"
+        if self.max_seqs > self.max_batch_tokens:
+            yield "--max-batch-tokens: must be at least --max-seqs, or sequences would wait in turn"
+        if self.kv_blocks is not None and self.kv_memory_mb is not None:
+            yield "--kv-memory-mb: --kv-blocks says it already"
+        if self.fault and not self.allow_faults:
+            yield "--fault: refused without --allow-faults"
+        if self.served_model_name is not None and not MODEL_NAME.fullmatch(self.served_model_name):
+            yield f"--served-model-name: must match {MODEL_NAME.pattern}"
+
+    @property
+    def leave_grace_s(self) -> float:
+        """Time for running requests that leaves some for giving back the rest before a stop is forced."""
+        return min(self.drain_grace_s, self.stop_grace_s / 2)
+
+    @property
+    def share_tokens(self) -> int:
+        """Most tokens of one prompt in a step while others wait."""
+        return self.max_share_tokens or max(1, self.max_batch_tokens // 2)
+
+    @property
+    def for_model(self) -> ModelSettings:
+        """What loading the model depends on."""
+        return ModelSettings(
+            model=self.model,
+            served_model_name=self.served_model_name,
+            quantization=self.quantization,
+            double_quant=self.double_quant,
+            dtype=self.dtype,
+            block_size=self.block_size,
+            kv_blocks=self.kv_blocks,
+            kv_memory_mb=self.kv_memory_mb,
+            context_tokens=self.context_tokens,
+            max_seqs=self.max_seqs,
+            max_batch_tokens=self.max_batch_tokens,
+            threads=self.threads,
+            device=self.device,
+            model_cache=self.model_cache,
+        )
+
+    @property
+    def for_simulation(self) -> SimulatedSettings:
+        """What the simulated engine depends on."""
+        return SimulatedSettings(
+            model=self.served_model_name or SIMULATED_NAME,
+            step_ms=self.step_ms,
+            prefill_tokens_per_s=self.prefill_tokens_per_s,
+            kv_blocks=self.kv_blocks or SIMULATED_BLOCKS,
+            block_size=self.block_size,
+            context_tokens=self.context_tokens or SIMULATED_CONTEXT_TOKENS,
+            eos_every=self.eos_every,
+        )
