@@ -55,7 +55,9 @@ def _exchange(
     except (ValueError, UnicodeError) as error:
         terminal.note(f"headrace: {error}")
         return 2
-    conversation += [question, {"role": "assistant", "content": answer.text}]
+    if answer.text:
+        # Stopped before its first word, it is as if it had never been asked.
+        conversation += [question, {"role": "assistant", "content": answer.text}]
     return 0
 
 
