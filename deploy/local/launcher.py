@@ -1,6 +1,7 @@
 """The whole stack, from the first process to the last: start, tell, wait, stop."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
 
@@ -38,7 +39,7 @@ async def _serve(
     settings: LocalSettings, folder: DataFolder, supervisor: Supervisor, stop: asyncio.Event
 ) -> None:
     """Start each process when what it needs serves, then say where everything is."""
-    stack = Stack(settings, folder)
+    stack = Stack(settings, folder, cores=os.cpu_count() or 1)
     [redis] = await supervisor.add(stack.redis(find_redis_binary(), find_free_port()))
     redis_url = redis.endpoints["redis"]
     [scheduler] = await supervisor.add(stack.scheduler(redis_url))

@@ -19,6 +19,11 @@ class LocalSettings:
         None, help="int8, nf4, fp4 or none; default the worker's own"
     )
     engine: str | None = setting(None, help="model or simulated; default the worker's own")
+    threads: int | None = setting(
+        None,
+        help="threads of each worker; default an equal share of the cores",
+        check=at_least(1),
+    )
     port: int = setting(50051, help="gRPC port of the gateway; 0 picks a free one", check=port)
     ready_file: Path | None = setting(
         None, help="file that gets all endpoints as JSON once everything serves"

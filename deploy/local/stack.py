@@ -25,6 +25,7 @@ class Stack:
 
     settings: LocalSettings
     folder: DataFolder
+    cores: int
 
     def redis(self, binary: Path, port: int) -> ChildSpec:
         """The embedded Redis; a restart comes back on the same port with the same data."""
@@ -56,13 +57,16 @@ class Stack:
 
     def worker(self, number: int, scheduler_address: str) -> ChildSpec:
         """One of the workers; it may finish by itself once an operator has drained it."""
+        # Workers that all took all cores would only get in each other's way.
+        share = max(1, self.cores // self.settings.workers) if self.settings.workers > 1 else None
         chosen = {
             "--model": self.settings.model,
             "--quantization": self.settings.quantization,
             "--engine": self.settings.engine,
+            "--threads": self.settings.threads or share,
         }
         name = f"worker-{number}"
-        given = [part for flag, value in chosen.items() if value for part in (flag, value)]
+        given = [part for flag, value in chosen.items() if value for part in (flag, str(value))]
         return self._service(
             name,
             self.settings.worker_module,

@@ -9,7 +9,7 @@ from deploy.local.stack import Stack
 
 
 def stack(settings: LocalSettings) -> Stack:
-    return Stack(settings, DataFolder(Path("/data")))
+    return Stack(settings, DataFolder(Path("/data")), cores=8)
 
 
 def test_services_run_as_modules_of_this_python() -> None:
@@ -23,7 +23,7 @@ def test_services_run_as_modules_of_this_python() -> None:
 def test_worker_gets_only_what_was_chosen() -> None:
     """Without a choice the worker's own defaults hold; they are written down once, there."""
     bare = stack(LocalSettings()).worker(0, "host:1")
-    assert not {"--model", "--quantization", "--engine"} & set(bare.command)
+    assert not {"--model", "--quantization", "--engine", "--threads"} & set(bare.command)
     chosen = stack(LocalSettings(model="m", quantization="nf4", engine="simulated"))
     command = " ".join(chosen.worker(3, "host:1").command)
     assert "--worker-id worker-3 --model m --quantization nf4 --engine simulated" in command
@@ -35,3 +35,11 @@ def test_a_stop_is_waited_for_longer_than_it_may_take() -> None:
     spec = stack(LocalSettings(stop_grace_s=7)).scheduler("redis://here")
     assert "--stop-grace-s 7" in " ".join(spec.command)
     assert spec.stop_within_s > 7
+
+
+def test_workers_share_the_cores() -> None:
+    """Three workers on eight cores get two threads each, unless told otherwise."""
+    shared = stack(LocalSettings(workers=3)).worker(0, "host:1")
+    assert "--threads 2" in " ".join(shared.command)
+    told = stack(LocalSettings(workers=3, threads=5)).worker(0, "host:1")
+    assert "--threads 5" in " ".join(told.command)
