@@ -6,16 +6,25 @@ Its place inside the class it rises to goes by its own due time, which by then i
 requests that arrive there.
 """
 
+from itertools import accumulate
+
 from common.domain import Priority
 from scheduler.planning.settings import PlanningSettings
-from scheduler.planning.waiting import WaitingRequest
 
 
-def rises_at_s(
-    request: WaitingRequest, level: Priority, settings: PlanningSettings
-) -> float | None:
-    """When the request leaves ``level`` for the next higher class; None: there is none."""
-    if level is Priority.CRITICAL:
-        return None
-    passed = [p for p in Priority if request.priority <= p <= level]
-    return request.arrival_s + sum(settings.patience_s[p] for p in passed)
+class Ageing:
+    """When requests rise, worked out once for every class that they may come in and be in."""
+
+    def __init__(self, settings: PlanningSettings) -> None:
+        """By the settings' patience."""
+        self._after_s: dict[tuple[Priority, Priority], float] = {}
+        for came_in in Priority:
+            below = [level for level in Priority if came_in <= level < Priority.CRITICAL]
+            patience_s = accumulate(settings.patience_s[level] for level in below)
+            self._after_s.update(
+                ((came_in, level), s) for level, s in zip(below, patience_s, strict=True)
+            )
+
+    def rises_after_s(self, came_in: Priority, level: Priority) -> float | None:
+        """How long after its arrival a request leaves ``level`` for the next class; None: there is none."""
+        return self._after_s.get((came_in, level))

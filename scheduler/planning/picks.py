@@ -4,9 +4,9 @@
     CRITICAL   a e              b           .           the head is the smallest key of the highest class: a
     HIGH       .                f g         d           behind it each bucket offers its first: b, then d f
 
-Skipping what does not fit is bounded by this shape: one candidate per bucket and class is looked at. Each pick
-that passes a head is counted on it; a head that was passed K times has one worker kept for it, the others may
-go on. So it starts as soon as that worker has room, however many smaller requests there are.
+Skipping what does not fit is bounded: a few candidates of each bucket and class are looked at. Each pick that
+passes a head is counted on it; for a head that was passed K times one worker is kept, and the others go on. So
+it starts as soon as that worker has room, however many smaller requests there are.
 """
 
 from collections.abc import Sequence
@@ -54,15 +54,15 @@ class Picks:
 
     def check_window(self, room: Room, now_s: float) -> DispatchNow | WaitUntil | None:
         """Whether a batch for ``room`` starts now; None: there is nothing for it."""
-        levels = list(self._order.levels(room.worker))
-        if not levels:
+        highest = next(self._order.levels(room.worker), None)
+        if highest is None:
             return None
-        head = min(levels[0], key=by_key).entry
+        head = min(highest, key=by_key).entry
         return check_window(
             room,
             head,
-            [cursor.entry for cursors in levels for cursor in cursors],
-            sum(cursor.num_left for cursor in levels[0] if cursor.bucket == head.bucket),
+            (c.entry for cursors in self._order.levels(room.worker) for c in cursors),
+            sum(cursor.num_left for cursor in highest if cursor.bucket == head.bucket),
             now_s,
             self._settings,
         )
@@ -71,32 +71,39 @@ class Picks:
         """Take the next request for ``room``; None: nothing that may go there fits."""
         passed: list[Entry] = []
         for cursors in self._order.levels(room.worker):
-            head = min(cursors, key=by_key)
-            is_kept = self._is_kept(room, head.entry)
-            chosen = self._choose(room, batch, [head] if is_kept else cursors, head)
-            if chosen is not head:
+            head_cursor = min(cursors, key=by_key)
+            head = head_cursor.entry
+            is_kept = self._is_kept(room, head)
+            entry = self._take(room, batch, [] if is_kept else cursors, head_cursor)
+            if entry is not head:
                 if is_kept:
                     return None
-                passed.append(head.entry)
-            if chosen is not None:
-                for entry in passed:
-                    entry.overtaken += 1
-                return chosen.take()
+                passed.append(head)
+            if entry is not None:
+                for head in passed:
+                    head.overtaken += 1
+                return entry
         return None
 
-    def _choose(
-        self, room: Room, batch: Batch, cursors: list[Cursor], head: Cursor
-    ) -> Cursor | None:
+    def _take(self, room: Room, batch: Batch, cursors: list[Cursor], head: Cursor) -> Entry | None:
+        """Take the next request of one class: of the batch's bucket, else the head, else one of ``cursors``."""
+        assert head.key is not None
         if prefers_bucket(len(batch.request_ids), head.entry.overtaken, self._settings):
             alike = [cursor for cursor in cursors if cursor.bucket == batch.bucket]
-            if alike:
-                first = min(alike, key=by_key)
-                if room.fits(first.entry.request):
-                    return first
+            first = min(alike, key=by_key, default=head)
+            if first.key is not None and room.fits(first.entry.request):
+                return first.take(first.key)
         if room.fits(head.entry.request):
-            return head
-        fitting = [cursor for cursor in cursors if room.fits(cursor.entry.request)]
-        return min(fitting, key=by_key, default=None)
+            return head.take(head.key)
+        fitting = [
+            (key, cursor)
+            for cursor in cursors
+            if (key := cursor.first_fitting(room, self._settings.look_ahead)) is not None
+        ]
+        if not fitting:
+            return None
+        key, cursor = min(fitting)
+        return cursor.take(key)
 
     def _is_kept(self, room: Room, head: Entry) -> bool:
         """Whether ``room`` is kept for ``head``, which was overtaken too often."""

@@ -6,7 +6,7 @@ from heapq import merge
 from itertools import islice
 
 from common.domain import Priority
-from scheduler.planning.ageing import rises_at_s
+from scheduler.planning.ageing import Ageing
 from scheduler.planning.buckets import bucket_of
 from scheduler.planning.lanes import Lane, LaneKey
 from scheduler.planning.ordering import due_s
@@ -23,6 +23,7 @@ class WaitingQueue:
     def __init__(self, settings: PlanningSettings) -> None:
         """Empty."""
         self.settings = settings
+        self._ageing = Ageing(settings)
         self._entries: dict[str, Entry] = {}
         self._lanes: dict[LaneKey, Lane] = {}
         self._next_number = 0
@@ -143,9 +144,9 @@ class WaitingQueue:
         return self._deadlines.next_s()
 
     def _set_rise(self, entry: Entry) -> None:
-        at_s = rises_at_s(entry.request, entry.level, self.settings)
-        if at_s is not None:
-            self._rises.set(entry, at_s)
+        after_s = self._ageing.rises_after_s(entry.request.priority, entry.level)
+        if after_s is not None:
+            self._rises.set(entry, entry.request.arrival_s + after_s)
 
     def _lane_of(self, request: WaitingRequest) -> Lane:
         lane = self._lanes.get(request.lane_key)

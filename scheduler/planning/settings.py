@@ -28,6 +28,7 @@ class PlanningSettings:
     bucket_bounds: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
     unbucketed_every: int = 8
     max_overtaken: int = 16
+    look_ahead: int = 4
     reserve_tokens: int = 128
     prefill_steps: int = 2
     patience_s: Mapping[Priority, float] = field(default_factory=_default_patience_s)
@@ -37,6 +38,7 @@ class PlanningSettings:
         assert self.bucket_bounds == tuple(sorted(set(self.bucket_bounds))), self
         assert self.unbucketed_every >= 1, self
         assert self.max_overtaken >= 0, self
+        assert self.look_ahead >= 1, self
         assert self.reserve_tokens >= 1, self
         assert self.prefill_steps >= 1, self
         assert set(self.patience_s) == set(Priority), self

@@ -4,7 +4,7 @@ The moment is measured from the oldest candidate's arrival: a request that has w
 say, is not kept waiting again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scheduler.planning.fit import Room
@@ -29,18 +29,21 @@ class WaitUntil:
 def check_window(
     room: Room,
     head: Entry,
-    heads: Sequence[Entry],
+    others: Iterable[Entry],
     num_in_bucket: int,
     now_s: float,
     settings: PlanningSettings,
 ) -> DispatchNow | WaitUntil:
     """Whether a batch for ``room`` that begins with ``head`` starts now.
 
-    ``heads`` are the candidates, ``num_in_bucket`` counts those of the head's class and bucket.
+    ``others`` are the candidates (the head may be among them), ``num_in_bucket`` counts those of the head's class and bucket.
     """
     if room.is_idle:
         return DispatchNow("worker idle")
-    closes_s = min(entry.request.arrival_s for entry in heads) + settings.batch_window_s
+    opened_s = head.request.arrival_s
+    if opened_s + settings.batch_window_s > now_s:
+        opened_s = min((opened_s, *(entry.request.arrival_s for entry in others)))
+    closes_s = opened_s + settings.batch_window_s
     if closes_s <= now_s:
         return DispatchNow("window closed")
     if num_in_bucket >= room.num_fitting(head.request.known_tokens):
