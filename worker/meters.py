@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from common.metrics import Metrics, model_labels
 from common.token_gaps import Labels
+from worker.engine.engine import PREEMPTED
 from worker.engine.report import StepReport
 from worker.session.engine_thread import EngineStatus
 
@@ -43,8 +44,9 @@ class WorkerMeters:
                 metrics.row_failures.add(1, labels | {"reason": reason.lower()})
         if num_generated:
             metrics.generation_tokens.add(num_generated, labels)
-        if report.returned:
-            metrics.preemptions.add(len(report.returned), labels)
+        num_preempted = sum(returned.reason == PREEMPTED for returned in report.returned)
+        if num_preempted:
+            metrics.preemptions.add(num_preempted, labels)
         num_tokens = report.prefill_tokens + report.decode_seqs
         if num_tokens:
             metrics.step_time.record(report.duration_s, labels)

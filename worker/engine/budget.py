@@ -8,11 +8,6 @@ class StepBudget:
         """A full budget."""
         self._left = max_tokens
 
-    @property
-    def left(self) -> int:
-        """Tokens that nobody has taken."""
-        return self._left
-
     def take(self, wanted: int) -> int:
         """Take up to ``wanted`` tokens; how many it were."""
         granted = min(wanted, self._left)

@@ -3,15 +3,30 @@
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from common.backoff import Random, backoff_delays_s
 from common.logs import get_log
-from worker.session.session import Ended, Session
+from worker.session.session import Ended
 
 FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 2.0
 
 _log = get_log(__name__)
+
+
+class OneSession(Protocol):
+    """What the dialer asks of a session."""
+
+    is_welcome: bool
+
+    async def run(self) -> Ended:
+        """Hold it until it is over."""
+        ...
+
+    def leave(self, grace_s: float, reason: str) -> None:
+        """Let it end in good order."""
+        ...
 
 
 class Dialer:
@@ -20,7 +35,7 @@ class Dialer:
     def __init__(
         self,
         addresses: Sequence[str],
-        open_session: Callable[[str], Session],
+        open_session: Callable[[str], OneSession],
         *,
         on_end: Callable[[Ended], None],
         random_01: Random = random.random,
@@ -31,28 +46,27 @@ class Dialer:
         self._open_session = open_session
         self._on_end = on_end
         self._random = random_01
-        self._session: Session | None = None
+        self._session: OneSession | None = None
         self._leaving = asyncio.Event()
 
     async def run(self) -> None:
         """Hold sessions, one at a time, until one has ended with leaving."""
         delays, next_address = self._new_delays(), self._in_turn()
-        address = next(next_address)
+        address, was_redirected = next(next_address), False
         while not self._leaving.is_set():
-            self._session = self._open_session(address)
-            ended = await self._session.run()
-            was_welcome, self._session = self._session.is_welcome, None
+            session = self._session = self._open_session(address)
+            ended = await session.run()
+            self._session = None
             self._on_end(ended)
             if ended.has_left:
                 return
             _log.warning("session_over", address=address, reason=ended.reason)
-            if was_welcome:
-                delays = self._new_delays()
+            if session.is_welcome:
+                delays, was_redirected = self._new_delays(), False
             # A redirect is followed at once, but two schedulers that send us to each other get no storm.
-            is_first_redirect = ended.redirect and (was_welcome or address in self._addresses)
-            address = ended.redirect or next(next_address)
-            if not is_first_redirect:
+            if not ended.redirect or was_redirected:
                 await self._pause(next(delays))
+            address, was_redirected = ended.redirect or next(next_address), bool(ended.redirect)
 
     def leave(self, grace_s: float, reason: str) -> None:
         """Finish what runs within ``grace_s``, then let ``run`` return."""

@@ -12,9 +12,12 @@ from opentelemetry.trace import Span, Status, StatusCode
 
 from common import telemetry_names as names
 from common.domain import TraceContext
-from common.tracing import Tracing
+from common.logs import for_request, get_log
+from common.tracing import Tracing, context_of
 from worker.engine.job import Job, Ticket
 from worker.engine.report import Finish, SequenceOutput, StepReport
+
+_log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,9 @@ class LiveRequests:
         if output.token_ids and not before:
             span.add_event(names.EventName.FIRST_TOKEN)
         if output.finish is not None:
+            if output.finish.failure is not None:
+                log = for_request(_log, output.ticket.request_id, context_of(span))
+                log.error("sequence_failed", reason=output.finish.failure.reason)
             _end_span(span, live.num_tokens[output.index], output.finish)
             del live.spans[output.index]
             if not live.spans:

@@ -37,6 +37,7 @@ CLOSE_TIMEOUT_S = 5.0
 # Steps that a scheduler may lag behind, minutes of work: beyond it is not coming back to read them.
 MAX_UNSENT = 10_000
 DRAINED = "drained"
+REFUSED = "refused"
 
 Call = grpc.aio.StreamStreamCall[pb.ConnectRequest, pb.ConnectResponse]
 
@@ -237,6 +238,9 @@ class Session:
                 _log.error("bad_assignment", request_id=ticket.request_id, error=str(error))
                 output = messages.refusal_of(ticket)
                 self._send(messages.output_alone_to_pb(output, self._parts.identity.worker_id))
+                continue
+            if not job.choices:  # nothing is left to generate: the scheduler knows the end already
+                self._parts.engine.refuse(ticket, REFUSED)
                 continue
             origin = Origin(messages.span_parent_of(assignment), batch, assign.batch_id)
             self._parts.live.begin(job, origin)
