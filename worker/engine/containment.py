@@ -7,13 +7,12 @@ again is safe, because it writes the same values to the same positions.
 
 from collections.abc import Sequence
 
-import structlog
-
+from common.logs import get_log
 from worker.engine.runner import ModelRunner, Row, RowFailed, RowResult
 
 ENGINE_ERROR = "ENGINE_ERROR"
 
-_log = structlog.get_logger(__name__)
+_log = get_log(__name__)
 
 
 def run_contained(runner: ModelRunner, rows: Sequence[Row]) -> list[RowResult]:
@@ -21,9 +20,10 @@ def run_contained(runner: ModelRunner, rows: Sequence[Row]) -> list[RowResult]:
     try:
         results = runner.run(rows)
     except Exception as error:  # noqa: BLE001 - whatever a model raises must not reach the other rows
-        _log.warning("step_failed", rows=len(rows), exc_info=error)
         if len(rows) == 1:
+            _log.warning("row_failed", exc_info=error)
             return [RowFailed(ENGINE_ERROR, f"the engine failed on it: {type(error).__name__}")]
+        _log.warning("step_failed", rows=len(rows), error=type(error).__name__)
         middle = len(rows) // 2
         return run_contained(runner, rows[:middle]) + run_contained(runner, rows[middle:])
     assert len(results) == len(rows), (len(results), len(rows))
