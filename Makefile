@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-unit test-system check protos bench clean
+.PHONY: help venv demo test test-unit test-system check protos docs bench clean
 
 BIN := $(CURDIR)/.venv/bin
 # Without these, npm and the services would leave files in the home directory and beside the sources.
@@ -33,16 +33,20 @@ test-system: venv ## the tests that need Debian packages, which are installed; i
 	@deploy/system_packages.sh
 	@HEADRACE_TEST_REDIS=system $(BIN)/pytest -m '(system or integration) and not gpu'
 
-check: venv ## format, lint, types, import rules, protos, unit tests
+check: venv ## format, lint, types, import rules, protos, list of modules, unit tests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@PYTHON=$(BIN)/python protos/check.sh
+	@$(BIN)/python deploy/module_list.py --check
 	@$(BIN)/pytest tests/unit
 
 protos: venv ## generate the stubs again
 	@PYTHON=$(BIN)/python protos/generate.sh
+
+docs: ## write the list of modules in docs/architecture.md again
+	@python3 deploy/module_list.py
 
 bench: venv ## measure throughput and latency with the standard workload (BENCH_FLAGS)
 	@env -u OMP_NUM_THREADS $(BIN)/python -m tests.bench $(BENCH_FLAGS)
