@@ -9,6 +9,7 @@ from common.wire.records import failure_to_pb
 from common.wire.request import request_from_body
 from headrace.internal.v1 import records_pb2
 from headrace.internal.v1 import worker_service_pb2 as pb
+from headrace.v1 import generation_pb2
 from worker.engine.job import Job, Ticket
 from worker.engine.report import Credit, Finish, SequenceOutput, StepReport
 from worker.session.identity import WorkerIdentity
@@ -70,6 +71,12 @@ def job_from_pb(assignment: pb.Assignment, now_s: float) -> Job:
         generated={choice.index: tuple(choice.token_ids) for choice in choices},
         finished_choices=frozenset(c.index for c in choices if c.HasField("finish")),
     )
+
+
+def cancel_reason_of(cancel: pb.CancelSequences) -> FinishReason:
+    """Why sequences are to end; what a newer scheduler may say beyond DEADLINE counts as CANCELLED."""
+    is_late = cancel.reason == generation_pb2.FINISH_REASON_DEADLINE
+    return FinishReason.DEADLINE if is_late else FinishReason.CANCELLED
 
 
 def span_parent_of(assignment: pb.Assignment) -> TraceContext:

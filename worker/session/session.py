@@ -18,7 +18,6 @@ import grpc
 from common.domain import Clock, TraceContext
 from common.grpc_options import internal_channel_options
 from common.logs import get_log
-from common.wire import vocabulary
 from headrace.internal.v1 import worker_service_pb2 as pb
 from headrace.internal.v1.worker_service_pb2_grpc import WorkerServiceStub
 from worker.engine.engine import PREEMPTED
@@ -208,7 +207,7 @@ class Session:
     def _stop_some(self, message: pb.ConnectResponse) -> None:
         engine = self._parts.engine
         if message.WhichOneof("event") == "cancel":
-            reason = vocabulary.finish_reason_from_pb(message.cancel.reason)
+            reason = messages.cancel_reason_of(message.cancel)
             for sequence in message.cancel.sequences:
                 engine.cancel(sequence.request_id, sequence.attempt, reason)
         for sequence in message.preempt.sequences:
