@@ -11,7 +11,7 @@ export npm_config_cache := $(CURDIR)/.venv/npm-cache
 export OMP_NUM_THREADS ?= 1
 
 QUESTION ?= What is the capital of France?
-DEMO_FLAGS ?= --port 0 --engine model --quantization int8
+DEMO_FLAGS ?= --port 0 --quantization int8
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -21,7 +21,7 @@ venv: ## the virtual environment with everything in it (PYTHON, TORCH_SPEC)
 
 demo: venv ## install, start everything, ask the real model one question, stop everything (QUESTION)
 	@env -u OMP_NUM_THREADS PYTHONDONTWRITEBYTECODE=1 \
-	  $(BIN)/headrace-local $(DEMO_FLAGS) --run 'headrace generate --stats "$(QUESTION)"'
+	  $(BIN)/headrace-local $(DEMO_FLAGS) --run 'headrace generate --stats --temperature 0 "$(QUESTION)"'
 
 test: venv ## the whole test suite, except what needs Debian packages or an accelerator
 	@HEADRACE_TEST_REDIS=bundled $(BIN)/pytest -m 'not system and not gpu'
