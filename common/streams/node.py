@@ -1,4 +1,4 @@
-"""Connections to one Redis, and the two ways to call it.
+"""Connections to Redis (one node, Sentinel's master, or a cluster), and the two ways to call it.
 
 ``Node.call`` repeats until the answer is definite, or until its bound. Every script and command of ours is safe
 to repeat, so a lost answer costs a repetition and never a request (DESIGN §4, "Appends of unknown outcome").
@@ -9,15 +9,18 @@ exceeds the block.
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import redis.asyncio
 import redis.exceptions
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from common.errors import Unavailable
+from common.streams.addresses import parse_address
+from common.streams.connections import RedisClient, connect, node_of, primaries
+from common.streams.transient import SUSPECTS, is_transient
+
+__all__ = ["BLOCK_MS", "Node", "RedisClient", "decoded", "queue_unavailable"]
 
 BLOCK_MS = 2_000
 """Longest blocking read: short enough that a half-open connection or a flushed key is noticed soon."""
@@ -25,33 +28,21 @@ BLOCK_MS = 2_000
 _SOCKET_TIMEOUT_S = 2.0
 """Far above any command of ours on a healthy node; a stalled node is noticed and the call repeated."""
 
-_TRANSIENT = (
-    redis.exceptions.ConnectionError,
-    redis.exceptions.TimeoutError,
-    redis.exceptions.BusyLoadingError,
-    redis.exceptions.OutOfMemoryError,
-    redis.exceptions.ReadOnlyError,
-    redis.exceptions.TryAgainError,
-    redis.exceptions.ClusterDownError,
-    OSError,
-    TimeoutError,
-)
-"""What passes by itself: the call is repeated. Everything else is a bug of ours and is raised."""
-
 T = TypeVar("T")
-
-RedisClient = (
-    Any  # redis.asyncio.Redis: its stubs type every answer as a union that no caller can use
-)
 
 
 class Node:
-    """One Redis, with a pool for calls and separate connections for blocking reads."""
+    """The Redis at one address, with a pool for calls and separate connections for blocking reads."""
 
     def __init__(self, url: str) -> None:
-        """``url`` is a ``redis://``, ``rediss://`` or ``unix://`` address. Connects on first use."""
-        self._calls = _client(url, _SOCKET_TIMEOUT_S)
-        self._reads = _client(url, BLOCK_MS / 1000 + _SOCKET_TIMEOUT_S)
+        """``url`` has one of the forms of ``common.streams.addresses``. Connects on first use.
+
+        Raises:
+            BadRedisUrl: it has none of them.
+        """
+        address = parse_address(url)
+        self._calls = connect(address, _SOCKET_TIMEOUT_S)
+        self._reads = connect(address, BLOCK_MS / 1000 + _SOCKET_TIMEOUT_S)
         self.url = url
         self.num_errors = 0
         self.last_error: str | None = None
@@ -71,8 +62,8 @@ class Node:
             left_s = None if gives_up_at is None else gives_up_at - loop.time()
             try:
                 async with asyncio.timeout(left_s):
-                    return await operation(self._calls)
-            except _TRANSIENT as error:
+                    return await operation(self._calls.client)
+            except SUSPECTS as error:
                 self._note(error)
                 if gives_up_at is not None and loop.time() + pause_s >= gives_up_at:
                     raise queue_unavailable() from error
@@ -82,34 +73,47 @@ class Node:
     async def read(self, operation: Callable[[RedisClient], Awaitable[T]]) -> T | None:
         """One blocking read; None after a transient error (and a short pause): the caller's loop goes on."""
         try:
-            return await operation(self._reads)
-        except _TRANSIENT as error:
+            return await operation(self._reads.client)
+        except SUSPECTS as error:
             self._note(error)
             await asyncio.sleep(0.1)
             return None
 
-    async def is_healthy(self) -> bool:
-        """Whether the node answers a ping now."""
+    async def is_healthy(self, key: str | None = None) -> bool:
+        """Whether the node that serves ``key`` (of a cluster without ``key``: every primary) answers a ping now."""
+        client = self._calls.client
         try:
             async with asyncio.timeout(_SOCKET_TIMEOUT_S):
-                return bool(await self._calls.ping())
-        except _TRANSIENT as error:
+                return bool(await (client if key is None else await node_of(client, key)).ping())
+        except SUSPECTS as error:
             self._note(error)
             return False
 
-    async def time_ms(self, *, bound_s: float | None = None) -> int:
-        """The node's clock, Unix milliseconds."""
-        seconds, micros = await self.call(lambda redis: redis.time(), bound_s=bound_s)
+    async def time_ms(self, key: str | None = None, *, bound_s: float | None = None) -> int:
+        """The clock of the node that serves ``key``, Unix milliseconds; of a cluster without ``key``: any node's."""
+
+        async def operation(client: RedisClient) -> tuple[int, int]:
+            if key is None:
+                return await random.choice(await primaries(client)).time()  # noqa: S311 - no secret
+            return await (await node_of(client, key)).time()
+
+        seconds, micros = await self.call(operation, bound_s=bound_s)
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def eviction_policy(self) -> str | None:
-        """``maxmemory-policy`` of the node, or None where CONFIG is not allowed."""
+        """``maxmemory-policy``, or None where CONFIG is not allowed. Of a cluster: the worst of its primaries'."""
+
+        async def operation(client: RedisClient) -> list[str]:
+            configs = [
+                await node.config_get("maxmemory-policy") for node in await primaries(client)
+            ]
+            return [_text(value) for config in configs for value in config.values()]
+
         try:
-            config = await self.call(lambda redis: redis.config_get("maxmemory-policy"))
+            policies = await self.call(operation)
         except redis.exceptions.ResponseError:
             return None
-        values = {_text(key): _text(value) for key, value in config.items()}
-        return values.get("maxmemory-policy")
+        return max(policies, key=lambda policy: policy != "noeviction", default=None)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -117,6 +121,9 @@ class Node:
         await self._reads.aclose()
 
     def _note(self, error: Exception) -> None:
+        """Count a transient error; any other is raised."""
+        if not is_transient(error):
+            raise error
         self.num_errors += 1
         self.last_error = f"{type(error).__name__}: {error}"
 
@@ -137,14 +144,3 @@ def _text(value: bytes | str | int | None) -> str:
     if value is None:
         return ""
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _client(url: str, socket_timeout_s: float) -> RedisClient:
-    # Our own loop repeats calls (Node.call): a retry inside the library would hide how often.
-    return redis.asyncio.Redis.from_url(
-        url,
-        socket_timeout=socket_timeout_s,
-        socket_connect_timeout=_SOCKET_TIMEOUT_S,
-        socket_keepalive=True,
-        retry=Retry(NoBackoff(), 0),
-    )

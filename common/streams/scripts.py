@@ -1,7 +1,8 @@
 """Calls the Lua scripts of ``scripts/`` by name, singly or many in one round trip.
 
 A node that does not know a script (restart, fail-over, flush) is taught all of them and the call is repeated:
-every script is safe to repeat.
+every script is safe to repeat. In a cluster the keys of one call are of one slot; calls of several slots run side
+by side, those of one slot in their order.
 """
 
 import hashlib
@@ -12,7 +13,8 @@ from typing import Any
 
 import redis.exceptions
 
-from common.streams.node import Node, RedisClient
+from common.streams.connections import RedisClient, node_of
+from common.streams.node import Node
 
 Value = str | bytes | int
 
@@ -46,20 +48,32 @@ async def run_script(
 async def run_scripts(
     node: Node, calls: Sequence[ScriptCall], *, bound_s: float | None = None
 ) -> list[list[bytes | int]]:
-    """The scripts' answers in order, in one round trip. Not a transaction: each script is atomic by itself."""
+    """The scripts' answers in order, in one round trip for each slot. No transaction: each script is atomic by itself."""
 
     async def operation(client: RedisClient) -> list[list[bytes | int]]:
         try:
             answers = await _send(client, calls)
         except redis.exceptions.NoScriptError:
-            for source in _SOURCES.values():
-                await client.script_load(source)
+            for key in {call.keys[0] for call in calls}:
+                await _teach(await node_of(client, key))
             answers = await _send(client, calls)
         return [answer if isinstance(answer, list) else [answer] for answer in answers]
 
     if not calls:
         return []
     return await node.call(operation, bound_s=bound_s)
+
+
+def script_digest(name: str) -> str:
+    """The name under which Redis knows a script."""
+    return _DIGESTS[name]
+
+
+async def _teach(client: RedisClient) -> None:
+    pipeline = client.pipeline(transaction=False)
+    for source in _SOURCES.values():
+        pipeline.script_load(source)
+    await pipeline.execute()
 
 
 async def _send(client: RedisClient, calls: Sequence[ScriptCall]) -> list[Any]:
