@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -36,12 +36,21 @@ _MAX_PORT_TRIES = 5
 class RedisServer:
     """One server process; `restart()` comes back on the same port with the same data."""
 
+    _ready_line = READY_LINE
+
     def __init__(
-        self, data_dir: Path, *, fsync: Fsync = Fsync.ALWAYS, binary: Path | None = None
+        self,
+        data_dir: Path,
+        *,
+        fsync: Fsync = Fsync.ALWAYS,
+        binary: Path | None = None,
+        options: Sequence[str] = (),
     ) -> None:
+        """`options` are added to the command line: `["--replicaof", "127.0.0.1 6379"]`."""
         self._data_dir = data_dir
         self._fsync = fsync
-        self._binary = binary or _chosen_binary()
+        self._binary = binary or chosen_binary()
+        self._options = options
         self._process: subprocess.Popen[str] | None = None
         self._lines: list[str] = []
         self._pump: threading.Thread | None = None
@@ -63,7 +72,7 @@ class RedisServer:
     def start(self) -> None:
         """Start on a free port and return once commands are served."""
         for _ in range(_MAX_PORT_TRIES):
-            self.port = find_free_port()
+            self.port = self._find_port()
             if self._try_start():
                 return
             if "Address already in use" not in self.log:
@@ -94,12 +103,18 @@ class RedisServer:
             self.resume()
             self._end(signal.SIGTERM)
 
+    def _find_port(self) -> int:
+        return find_free_port()
+
+    def _command(self) -> list[str]:
+        command = redis_command(self._binary, self.port, self._data_dir, self._fsync)
+        return [*command, *self._options]
+
     def _try_start(self) -> bool:
         """Whether it serves; False when it exited first (its log says why)."""
         assert self._process is None, "the server is running already"
-        command = redis_command(self._binary, self.port, self._data_dir, self._fsync)
         self._process = subprocess.Popen(
-            leashed(command),
+            leashed(self._command()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -123,7 +138,7 @@ class RedisServer:
         with stream:
             for line in stream:
                 self._lines.append(line)
-                if READY_LINE in line:
+                if self._ready_line in line:
                     ready.set()
                     settled.set()
         settled.set()
@@ -143,7 +158,8 @@ class RedisServer:
                 self._pump.join(scaled(10))
 
 
-def _chosen_binary() -> Path:
+def chosen_binary() -> Path:
+    """The server of this test run, as `HEADRACE_TEST_REDIS` says."""
     finders = {"bundled": find_bundled_binary, "system": find_packaged_binary}
     choice = os.environ.get("HEADRACE_TEST_REDIS", "")
     found = finders.get(choice, find_redis_binary)()
