@@ -1,0 +1,149 @@
+"""Answers and events as clients get them (``headrace.v1``)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from common.domain import Usage
+from common.model_card import ModelCard
+from common.records import ChoiceProgress, FinishRecord, Timings
+from common.request_status import RequestStatus
+from common.wire import vocabulary
+from headrace.v1 import generation_pb2 as gen
+from headrace.v1 import inference_service_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedFacts:
+    """What is said of a request when it was accepted, and again with its result."""
+
+    request_id: str
+    model: str
+    model_revision: str
+    seed: int
+    admitted_ms: int
+
+
+def timestamp(unix_ms: int) -> Timestamp:
+    """A moment of the partition's node."""
+    message = Timestamp()
+    message.FromMilliseconds(unix_ms)
+    return message
+
+
+def accepted_event(facts: AcceptedFacts, seq: int) -> pb.GenerateStreamResponse:
+    """The first event of a stream."""
+    return pb.GenerateStreamResponse(
+        seq=seq,
+        accepted=gen.Accepted(
+            request_id=facts.request_id,
+            model=facts.model,
+            model_revision=facts.model_revision,
+            seed=facts.seed,
+            accepted_at=timestamp(facts.admitted_ms),
+        ),
+        usage=gen.Usage(),
+    )
+
+
+def prompt_event(usage: Usage, seq: int) -> pb.GenerateStreamResponse:
+    """A worker took up the prompt."""
+    return pb.GenerateStreamResponse(
+        seq=seq,
+        prompt=gen.PromptProcessed(
+            prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_prompt_tokens
+        ),
+        usage=vocabulary.usage_to_pb(usage),
+    )
+
+
+def delta_event(
+    seq: int, index: int, text: str, token_ids: Sequence[int], usage: Usage, *, with_ids: bool
+) -> pb.GenerateStreamResponse:
+    """New output. Once per token: nothing here is done twice."""
+    return pb.GenerateStreamResponse(
+        seq=seq,
+        count=len(token_ids),
+        delta=gen.Delta(index=index, text=text, token_ids=token_ids if with_ids else None),
+        usage=gen.Usage(
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_prompt_tokens=usage.cached_prompt_tokens,
+        ),
+    )
+
+
+def finish_event(finish: FinishRecord, usage: Usage) -> pb.GenerateStreamResponse:
+    """A choice ended."""
+    return pb.GenerateStreamResponse(
+        seq=finish.seq,
+        finish=gen.ChoiceFinished(
+            index=finish.index,
+            finish_reason=vocabulary.finish_reason_to_pb(finish.reason),
+            matched_stop=vocabulary.matched_stop_to_pb(finish.matched_stop),
+            timings=None if finish.timings is None else vocabulary.timings_to_pb(finish.timings),
+            last=finish.last,
+        ),
+        usage=vocabulary.usage_to_pb(usage),
+    )
+
+
+def keepalive_event(
+    status: RequestStatus, position: int | None, usage: Usage, seq: int
+) -> pb.GenerateStreamResponse:
+    """Nothing new."""
+    return pb.GenerateStreamResponse(
+        seq=seq,
+        keepalive=gen.KeepAlive(status=vocabulary.status_to_pb(status), queue_position=position),
+        usage=vocabulary.usage_to_pb(usage),
+    )
+
+
+def generate_response(
+    facts: AcceptedFacts,
+    choices: Sequence[ChoiceProgress],
+    usage: Usage,
+    timings: Timings | None,
+    *,
+    with_ids: bool,
+) -> pb.GenerateResponse:
+    """A whole answer."""
+    return pb.GenerateResponse(
+        request_id=facts.request_id,
+        model=facts.model,
+        model_revision=facts.model_revision,
+        choices=[
+            _choice(choice, with_ids=with_ids)
+            for choice in sorted(choices, key=lambda choice: choice.index)
+        ],
+        usage=vocabulary.usage_to_pb(usage),
+        seed=facts.seed,
+        timings=None if timings is None else vocabulary.timings_to_pb(timings),
+    )
+
+
+def model_to_pb(card: ModelCard, num_workers: int) -> pb.Model:
+    """A model that can be asked for."""
+    return pb.Model(
+        name=card.model,
+        revision=card.revision,
+        architecture=card.architecture,
+        quantization=card.quantization,
+        context_tokens=card.context_tokens,
+        vocab_size=card.vocab_size,
+        has_chat_template=bool(card.chat_template),
+        workers=num_workers,
+    )
+
+
+def _choice(choice: ChoiceProgress, *, with_ids: bool) -> gen.Choice:
+    message = gen.Choice(
+        index=choice.index, text=choice.text, token_ids=choice.token_ids if with_ids else None
+    )
+    if choice.finish is not None:
+        message.finish_reason = vocabulary.finish_reason_to_pb(choice.finish.reason)
+        matched = vocabulary.matched_stop_to_pb(choice.finish.matched_stop)
+        if matched is not None:
+            message.matched_stop.CopyFrom(matched)
+    return message

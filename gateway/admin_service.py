@@ -1,0 +1,119 @@
+"""``headrace.v1.AdminService``: what operators see and order, from the leaders' snapshots."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from common.errors import FieldViolation, InvalidRequest, NotFound
+from common.streams.node import Node
+from common.streams.wake import order_drain
+from common.wire import admin
+from common.wire.snapshot import PartitionStatus, WorkerStatus
+from gateway.caller import Context
+from gateway.catalogue import Catalogue
+from gateway.queue_views import QueueViews, partitions_of
+from headrace.v1 import admin_service_pb2 as pb
+from headrace.v1 import admin_service_pb2_grpc as rpc
+
+if TYPE_CHECKING:
+    from common.domain import Partition
+
+_BOUND_S = 2.0
+_DEFAULT_GRACE_MS = 60_000
+
+NOT_YET = frozenset(
+    {
+        "ListDeadLetters",
+        "GetDeadLetter",
+        "ReplayDeadLetter",
+        "CreateKey",
+        "ListKeys",
+        "RevokeKey",
+        "SetTenant",
+        "GetTenant",
+        "SetModelAlias",
+        "ListModelAliases",
+        "PromoteModel",
+        "Forget",
+        "SetLogLevel",
+    }
+)
+"""Methods of the contract that this version lacks; the boundary answers them."""
+
+
+class AdminService(rpc.AdminServiceServicer):
+    """The servicer; errors leave through the boundary around it."""
+
+    def __init__(self, node: Node, catalogue: Catalogue, views: QueueViews) -> None:
+        """Reads snapshots through ``views``, orders through ``node``."""
+        self._node = node
+        self._catalogue = catalogue
+        self._views = views
+
+    async def ListWorkers(
+        self, request: pb.ListWorkersRequest, context: Context
+    ) -> pb.ListWorkersResponse:
+        """All workers, or those of a model."""
+        statuses = await self._statuses(request.model)
+        workers = [
+            admin.worker_to_pb(status, worker) for status in statuses for worker in status.workers
+        ]
+        return pb.ListWorkersResponse(workers=sorted(workers, key=lambda worker: worker.worker_id))
+
+    async def DrainWorker(
+        self, request: pb.DrainWorkerRequest, context: Context
+    ) -> pb.DrainWorkerResponse:
+        """State first, then a message that hurries the leader."""
+        grace_ms = _DEFAULT_GRACE_MS
+        if request.HasField("grace"):
+            grace_ms = request.grace.seconds * 1000 + request.grace.nanos // 1_000_000
+        if grace_ms < 0:
+            raise InvalidRequest([FieldViolation("grace", "must not be negative")])
+        status, worker = await self._find(request.worker_id)
+        await order_drain(
+            self._node, status.partition, worker.worker_id, grace_ms, bound_s=_BOUND_S
+        )
+        return pb.DrainWorkerResponse(worker=admin.worker_to_pb(status, worker))
+
+    async def GetQueue(self, request: pb.GetQueueRequest, context: Context) -> pb.GetQueueResponse:
+        """A model's queues now."""
+        return pb.GetQueueResponse(queues=await self._queues(request.model))
+
+    async def WatchQueue(  # type: ignore[override] # the writer API: it ends in this coroutine's own time
+        self, request: pb.WatchQueueRequest, context: Context
+    ) -> None:
+        """A model's queues whenever they change; snapshots come once a second."""
+        shown: list[pb.Queue] = []
+        while True:
+            queues = await self._queues(request.model)
+            if [admin.without_time(queue) for queue in queues] != shown:
+                shown = [admin.without_time(queue) for queue in queues]
+                await context.write(pb.WatchQueueResponse(queues=queues))
+            await self._views.next_look().wait()
+
+    async def _queues(self, name: str) -> list[pb.Queue]:
+        model = await self._catalogue.get(name)
+        return [
+            admin.queue_to_pb(partition, await self._views.look(partition))
+            for partition in partitions_of(model)
+        ]
+
+    async def _statuses(self, name: str) -> Sequence[PartitionStatus]:
+        if name:
+            models = [await self._catalogue.get(name)]
+        else:
+            await self._catalogue.first_look()
+            models = [*self._catalogue.models]
+        partitions: list[Partition] = [p for model in models for p in partitions_of(model)]
+        found = [await self._views.look(partition) for partition in partitions]
+        return [status for status in found if status is not None]
+
+    async def _find(self, worker_id: str) -> tuple[PartitionStatus, WorkerStatus]:
+        for status in await self._statuses(""):
+            for worker in status.workers:
+                if worker.worker_id == worker_id:
+                    return status, worker
+        raise NotFound(
+            f"there is no worker {worker_id[:100]!r}",
+            reason="WORKER_NOT_FOUND",
+            metadata={"resource_type": "worker", "resource_name": worker_id},
+        )

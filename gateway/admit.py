@@ -1,0 +1,140 @@
+"""Admission: one script, after which the request is safe; or a refusal that says when to come back."""
+
+from dataclasses import replace
+
+from common.domain import TraceContext
+from common.errors import HeadraceError, QueueFull, Unavailable
+from common.metrics import Metrics, class_labels
+from common.streams import admission
+from common.streams.admission import Admitted, Refused, Submission
+from common.streams.node import Node
+from common.telemetry_names import (
+    HEADRACE_REQUEST_ID,
+    MESSAGING_DESTINATION_NAME,
+    MESSAGING_OPERATION_TYPE,
+    MESSAGING_SYSTEM,
+    SYSTEM_REDIS,
+    SpanName,
+)
+from common.tracing import SpanKind, Tracing, context_of
+from common.wire.request import encode_body, encode_header
+from gateway.prepare import Prepared
+from gateway.queue_views import QueueViews, retry_after_s
+from gateway.relay.follower import Follower
+from gateway.relay.relay import Relay
+from gateway.settings import GatewaySettings
+
+# Long enough for a node that is merely busy; a caller is told within about this that Redis is away.
+ADMIT_BOUND_S = 2.0
+
+
+class Admission:
+    """Lets requests into the queue."""
+
+    def __init__(
+        self,
+        node: Node,
+        relay: Relay,
+        views: QueueViews,
+        settings: GatewaySettings,
+        tracing: Tracing,
+        metrics: Metrics,
+    ) -> None:
+        """``relay`` undoes an admission of which nobody knows whether it happened."""
+        self._node = node
+        self._relay = relay
+        self._views = views
+        self._settings = settings
+        self._tracing = tracing
+        self._metrics = metrics
+
+    async def admit(
+        self, prepared: Prepared, follower: Follower, name: str, trace: TraceContext
+    ) -> Admitted:
+        """Admit the request for ``follower``, whose reader already waits for its first record.
+
+        Raises:
+            QueueFull: a bound is reached.
+            Unavailable: no worker (and the caller does not want to wait), or Redis cannot be reached.
+        """
+        try:
+            if not prepared.request.hold:
+                await self._require_worker(prepared)
+            return await self._submit(prepared, follower, name, trace)
+        except HeadraceError as error:
+            labels = class_labels(prepared.request.model, prepared.request.priority)
+            self._metrics.admission_refusals.add(1, {**labels, "reason": error.reason})
+            raise
+
+    async def _submit(
+        self, prepared: Prepared, follower: Follower, name: str, trace: TraceContext
+    ) -> Admitted:
+        request, partition = prepared.request, prepared.id.partition
+        bounds = self._settings.bounds(request.priority)
+        attributes = {
+            MESSAGING_SYSTEM: SYSTEM_REDIS,
+            MESSAGING_DESTINATION_NAME: str(partition),
+            MESSAGING_OPERATION_TYPE: "send",
+            HEADRACE_REQUEST_ID: request.request_id,
+        }
+        with self._tracing.span(
+            SpanName.ADMIT, parent=trace, kind=SpanKind.PRODUCER, attributes=attributes
+        ) as span:
+            submission = self._submission(prepared, name, context_of(span))
+            is_known = False
+            try:
+                outcome = await admission.admit(
+                    self._node, submission, bounds, bound_s=ADMIT_BOUND_S
+                )
+                is_known = True
+            finally:
+                if not is_known:
+                    self._relay.cancel(prepared.id, "admission unknown")
+        if isinstance(outcome, Refused):
+            raise self._queue_full(prepared, outcome)
+        follower.is_joined = True
+        return outcome
+
+    def _submission(self, prepared: Prepared, name: str, trace: TraceContext) -> Submission:
+        request = replace(prepared.request, trace=trace)
+        own = self._relay.readers.own
+        return Submission(
+            request_id=prepared.id,
+            priority=request.priority,
+            tenant=request.tenant,
+            prompt_tokens=len(request.prompt_token_ids),
+            budget_ms=max(1, round(prepared.budget_s * 1000)),
+            log=own.log_name,
+            start=own.position,
+            follower=name,
+            header=encode_header(prepared.header(trace)),
+            body=encode_body(request),
+            resume_grace_ms=(
+                round(self._settings.resume_grace_s * 1000) if request.resumable else 0
+            ),
+        )
+
+    async def _require_worker(self, prepared: Prepared) -> None:
+        view = await self._views.look(prepared.id.partition)
+        if view is None or not view.workers:
+            raise Unavailable(
+                f"no worker serves {prepared.request.model} at the moment",
+                reason="NO_WORKER",
+                retry_after_s=retry_after_s(view, prepared.request.priority, 0),
+            )
+
+    def _queue_full(self, prepared: Prepared, refused: Refused) -> QueueFull:
+        request = prepared.request
+        bounds = self._settings.bounds(request.priority)
+        view = self._views.view(prepared.id.partition)
+        return QueueFull(
+            f"the {request.priority.name} queue of {request.model} is full",
+            reason="QUEUE_FULL",
+            metadata={
+                "waiting_requests": str(refused.requests),
+                "waiting_tokens": str(refused.tokens),
+                "max_requests": str(bounds.max_requests),
+                "max_tokens": str(bounds.max_tokens),
+            },
+            retry_after_s=retry_after_s(view, request.priority, refused.requests),
+        )

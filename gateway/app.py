@@ -1,0 +1,185 @@
+"""Puts the gateway together and runs it: the one place that knows all parts."""
+
+import asyncio
+import secrets
+
+import grpc.aio
+from grpc_reflection.v1alpha import reflection
+
+from common.grpc_options import public_server_options
+from common.health import HealthService, model_service_name
+from common.server import CannotServe, Runtime
+from common.streams.node import Node
+from gateway.admin_service import NOT_YET, AdminService
+from gateway.admit import Admission
+from gateway.attachment import Attachment
+from gateway.background import Background
+from gateway.boundary import Boundary
+from gateway.catalogue import Catalogue
+from gateway.generation import Generation
+from gateway.lookup import Lookup
+from gateway.prepare import Preparation
+from gateway.queue_views import QueueViews
+from gateway.relay.relay import Relay
+from gateway.service import InferenceService, Parts
+from gateway.settings import LONGEST_LIFE_S, GatewaySettings
+from gateway.story import Stories
+from gateway.tokenize import PromptTokenizer
+from headrace.v1 import admin_service_pb2, inference_service_pb2
+from headrace.v1 import admin_service_pb2_grpc as admin_rpc
+from headrace.v1 import inference_service_pb2_grpc as inference_rpc
+
+_INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
+_ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
+# Leaving requests and undoing admissions; what Redis cannot take by then, leases bring about.
+_SETTLE_S = 3.0
+
+
+async def serve(settings: GatewaySettings, runtime: Runtime) -> None:
+    """Serve until a stop is asked for, then finish what is open."""
+    node = Node(settings.redis_url)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            gateway = Gateway(settings, runtime, node, tasks)
+            with gateway.tokenizer:
+                await gateway.run()
+    finally:
+        await node.close()
+
+
+class Gateway:
+    """All parts of one gateway incarnation."""
+
+    def __init__(
+        self, settings: GatewaySettings, runtime: Runtime, node: Node, tasks: asyncio.TaskGroup
+    ) -> None:
+        """Nothing runs before ``run``."""
+        self._settings = settings
+        self._runtime = runtime
+        self._node = node
+        self._tasks = tasks
+        log = runtime.log
+        self.gateway_id = secrets.token_hex(8)
+        self._background = Background(tasks, log)
+        self._relay = Relay(
+            node,
+            self.gateway_id,
+            self._background,
+            log,
+            keepalive_s=settings.keepalive_s,
+            resume_grace_s=settings.resume_grace_s,
+        )
+        self._catalogue = Catalogue(node, log)
+        self._views = QueueViews(node, self._catalogue, log)
+        self.tokenizer = PromptTokenizer(settings.tokenizer_threads)
+        self._server = grpc.aio.server(
+            interceptors=[Boundary(log, not_yet=NOT_YET)],
+            options=[
+                *public_server_options(),
+                ("grpc.max_receive_message_length", settings.max_message_bytes),
+                ("grpc.max_send_message_length", settings.max_message_bytes),
+            ],
+        )
+        self._health = HealthService(runtime.readiness, [_INFERENCE, _ADMIN])
+
+    async def run(self) -> None:
+        """Serve, then stop gracefully."""
+        self._add_services()
+        await self._health.add_to(self._server)
+        self._runtime.metrics.num_streams.watch(lambda: [(self._relay.num_followers, {})])
+        address = f"{self._settings.grpc_host}:{self._settings.grpc_port}"
+        port = self._bind(address)
+        running = [
+            self._tasks.create_task(work, name=name)
+            for name, work in (
+                ("read own log", self._relay.readers.own.run()),
+                ("keep alive", self._relay.run()),
+                ("models", self._catalogue.run()),
+                ("snapshots", self._views.run()),
+                ("health", self._health.follow()),
+                ("state health", self._state_health()),
+            )
+        ]
+        await self._server.start()
+        self._runtime.log.info("gateway", gateway_id=self.gateway_id)
+        self._runtime.announce({"grpc": f"{self._settings.grpc_host}:{port}"})
+        await self._runtime.stopping.wait()
+        await self._stop()
+        for task in running:
+            task.cancel()
+
+    def _add_services(self) -> None:
+        parts = self._parts()
+        inference_rpc.add_InferenceServiceServicer_to_server(InferenceService(parts), self._server)
+        # The boundary answers the methods that it lacks.
+        admin = AdminService(self._node, self._catalogue, self._views)  # type: ignore[abstract]
+        admin_rpc.add_AdminServiceServicer_to_server(admin, self._server)
+        reflection.enable_server_reflection(
+            [_INFERENCE, _ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
+        )
+
+    def _parts(self) -> Parts:
+        runtime, settings, lookup = self._runtime, self._settings, Lookup(self._node)
+        preparation = Preparation(
+            self._catalogue,
+            self.tokenizer,
+            runtime.tracing,
+            default_timeout_s=settings.default_timeout_s,
+            longest_life_s=LONGEST_LIFE_S,
+        )
+        admission = Admission(
+            self._node, self._relay, self._views, settings, runtime.tracing, runtime.metrics
+        )
+        return Parts(
+            node=self._node,
+            catalogue=self._catalogue,
+            views=self._views,
+            preparation=preparation,
+            generation=Generation(preparation, admission, self._relay),
+            attachment=Attachment(self._node, lookup, self._relay),
+            lookup=lookup,
+            stories=Stories(runtime.tracing, runtime.metrics, runtime.log),
+            log=runtime.log,
+            keepalive_s=settings.keepalive_s,
+        )
+
+    def _bind(self, address: str) -> int:
+        try:
+            return self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise CannotServe(f"--grpc-port: cannot bind {address}") from error
+
+    async def _state_health(self) -> None:
+        """Ready while Redis answers; a model while a worker serves it."""
+        shown: dict[str, bool] = {}
+        while True:
+            look = self._views.next_look()
+            healthy = await self._node.is_healthy()
+            self._runtime.readiness.set(
+                "redis", holds=healthy, detail="" if healthy else self._node.last_error or ""
+            )
+            serving = {
+                m.card.model: self._views.num_workers(m) > 0 for m in self._catalogue.models
+            }
+            for name in serving.keys() | shown.keys():
+                if serving.get(name, False) != shown.get(name):
+                    await self._health.set_serving(
+                        model_service_name(name), serving.get(name, False)
+                    )
+            shown = serving
+            try:
+                async with asyncio.timeout(1.0):
+                    await look.wait()
+            except TimeoutError:
+                continue
+
+    async def _stop(self) -> None:
+        """No new calls; open ones finish, or are told to go on elsewhere; then the last words."""
+        await self._health.stop()
+        closing = self._tasks.create_task(
+            self._server.stop(self._settings.stop_grace_s), name="close server"
+        )
+        await self._relay.finish(self._settings.drain_s)
+        await closing
+        await self._background.settle(_SETTLE_S)
+        await self._relay.release()

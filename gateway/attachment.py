@@ -1,0 +1,86 @@
+"""Following a request that was accepted earlier, here or at another gateway, from any seq."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from common.clock import monotonic_s
+from common.domain import RequestId
+from common.streams.following import Record, follow
+from common.streams.node import Node
+from common.wire.public import AcceptedFacts
+from common.wire.records import UndecodableError
+from common.wire.request import parse_body
+from gateway.generation import Opened
+from gateway.lookup import Lookup, request_not_found
+from gateway.relay.history import checkpoint_of, result_of, unreadable
+from gateway.relay.mailbox import Mailbox
+from gateway.relay.relay import Relay
+
+_BOUND_S = 2.0
+
+
+class Attachment:
+    """Opens followers of requests that exist."""
+
+    def __init__(self, node: Node, lookup: Lookup, relay: Relay) -> None:
+        """``lookup`` says who may see what."""
+        self._node = node
+        self._lookup = lookup
+        self._relay = relay
+
+    @asynccontextmanager
+    async def open(self, text: str, tenant: str, from_seq: int) -> AsyncIterator[Opened]:
+        """A follower from ``from_seq`` on.
+
+        Raises:
+            HeadraceError: there is no such request (of this tenant), or it cannot be read now.
+        """
+        # Looked at before it is followed: joining lifts the order to cancel what everybody left.
+        request_id, record = await self._lookup.find(text, tenant)
+        name = self._relay.new_name()
+        mailbox = Mailbox(record.prompt_tokens, from_seq)
+        after = record.start if record.terminal else checkpoint_of(record)[1]
+        with self._relay.following(
+            request_id, name, mailbox, log_name=record.log, after=after
+        ) as follower:
+            if not record.terminal:
+                # Set before the answer is known: a lost answer may have joined all the same.
+                follower.is_joined = True
+                joined = await follow(self._node, request_id, name, bound_s=_BOUND_S)
+                if joined is None:
+                    raise request_not_found(text)
+                record = joined
+                now_ms = await self._node.time_ms(bound_s=_BOUND_S)
+                follower.expires_s = monotonic_s() + (record.deadline_ms - now_ms) / 1000
+            facts, with_ids = accepted_facts(request_id, record)
+            await follower.start_from(record)
+            yield Opened(facts, follower, with_ids)
+
+
+def accepted_facts(request_id: RequestId, record: Record) -> tuple[AcceptedFacts, bool]:
+    """What the client was told at first, and whether it wants token ids.
+
+    A request that has ended has no body any more: its revision is not known then.
+
+    Raises:
+        HeadraceError: what is stored cannot be read.
+    """
+    result = result_of(record)
+    revision, with_ids = "", True
+    if result is not None:
+        seed = result.seed
+    else:
+        try:
+            body = parse_body(record.body)
+        except UndecodableError as error:
+            raise unreadable(error) from error
+        seed, revision = body.sampling.seed, body.model_revision
+        with_ids = body.output.token_ids
+    facts = AcceptedFacts(
+        request_id=str(request_id),
+        model=request_id.partition.model,
+        model_revision=revision,
+        seed=seed,
+        admitted_ms=record.admitted_ms,
+    )
+    return facts, with_ids

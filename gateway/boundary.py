@@ -1,0 +1,111 @@
+"""The gateway's edge: whatever goes wrong inside leaves as a status with details, and never as a stack trace.
+
+An interceptor around the handlers of our own services (health and reflection have none of our errors).
+"""
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from common.errors import (
+    FieldViolation,
+    HeadraceError,
+    InternalFailure,
+    InvalidRequest,
+    NotImplementedYet,
+)
+from common.logs import Log
+from common.wire.status import code_of, status_of
+from gateway.caller import Context
+
+DETAILS_KEY = "grpc-status-details-bin"
+ECHO_KEY = "x-request-id"
+_OURS = "/headrace.v1."
+_MAX_ECHO_CHARS = 256
+
+Handler = Any  # grpc.RpcMethodHandler: its stubs know nothing of asyncio
+Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
+
+
+class Undecodable:
+    """Stands for a request that does not parse, so that it gets a status of ours and no traceback."""
+
+    def __init__(self, error: DecodeError) -> None:
+        """``error`` is the parser's."""
+        self.error = error
+
+
+class Boundary(grpc.aio.ServerInterceptor):
+    """Wraps each of our handlers once, when it is looked up."""
+
+    def __init__(self, log: Log, *, not_yet: Collection[str] = ()) -> None:
+        """``log`` gets what was not expected; methods ``not_yet`` there are answered here."""
+        self._log = log
+        self._not_yet = frozenset(not_yet)
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler:
+        """The handler of a call, guarded."""
+        handler = await continuation(handler_call_details)
+        method: str = handler_call_details.method
+        if handler is None or not method.startswith(_OURS):
+            return handler
+        parse = handler.request_deserializer
+
+        def deserialize(data: bytes) -> Any:
+            try:
+                return parse(data)
+            except DecodeError as error:
+                return Undecodable(error)
+
+        name = method.rpartition("/")[2]
+
+        async def lacking(request: Any, context: Context) -> NoReturn:
+            raise NotImplementedYet([name])
+
+        behaviour = (
+            lacking
+            if name in self._not_yet
+            else (handler.unary_stream if handler.response_streaming else handler.unary_unary)
+        )
+
+        async def guarded(request: Any, context: Context) -> Any:
+            return await self._guard(method, behaviour, request, context)
+
+        place = "unary_stream" if handler.response_streaming else "unary_unary"
+        return handler._replace(**{"request_deserializer": deserialize, place: guarded})
+
+    async def _guard(
+        self, method: str, behaviour: Callable[..., Any], request: Any, context: Context
+    ) -> Any:
+        try:
+            await _echo(context)
+            if isinstance(request, Undecodable):
+                raise InvalidRequest([FieldViolation("request", "is not a valid message")])
+            return await behaviour(request, context)
+        except HeadraceError as error:
+            failure = error
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the edge: told to the caller without its inside
+            self._log.error("call failed", method=method, exc_info=error)
+            failure = InternalFailure("internal error", reason="INTERNAL")
+        return await abort(context, failure)
+
+
+async def abort(context: Context, error: HeadraceError) -> NoReturn:
+    """End the call with the error's status, beside the trailing metadata that was set before."""
+    status = status_of(error)
+    trailing = [*(context.trailing_metadata() or ()), (DETAILS_KEY, status.SerializeToString())]
+    await context.abort(code_of(error), status.message, tuple(trailing))
+
+
+async def _echo(context: Context) -> None:
+    for key, value in context.invocation_metadata() or ():
+        if key == ECHO_KEY and isinstance(value, str):
+            await context.send_initial_metadata(((ECHO_KEY, value[:_MAX_ECHO_CHARS]),))
+            return

@@ -1,0 +1,46 @@
+"""Fills in what a validated request leaves open: the model's defaults first, then the server's."""
+
+import secrets
+from collections.abc import Callable
+from typing import TypeVar
+
+from common.domain import SamplingParams, StopConditions
+from common.model_card import ModelCard
+from gateway.draft import SamplingDraft, StopDraft
+
+_SEED_BITS = 63
+
+T = TypeVar("T")
+
+
+def draw_seed() -> int:
+    """A seed that signed 64-bit integers hold too."""
+    return secrets.randbits(_SEED_BITS)
+
+
+def sampling_of(
+    draft: SamplingDraft, card: ModelCard, draw: Callable[[], int] = draw_seed
+) -> SamplingParams:
+    """Definite sampling parameters."""
+    top_k = _first(draft.top_k, card.default_top_k, 0)
+    return SamplingParams(
+        seed=draw() if draft.seed is None else draft.seed,
+        temperature=_first(draft.temperature, card.default_temperature, 1.0),
+        top_p=_first(draft.top_p, card.default_top_p, 1.0),
+        top_k=max(0, top_k),
+    )
+
+
+def stop_of(draft: StopDraft, max_tokens: int) -> StopConditions:
+    """Definite stop conditions."""
+    return StopConditions(
+        max_tokens=max_tokens,
+        stop=tuple(draft.stop),
+        stop_token_ids=tuple(draft.stop_token_ids),
+        include_stop_in_output=draft.include_stop_in_output,
+        ignore_eos=draft.ignore_eos,
+    )
+
+
+def _first(*values: T | None) -> T:
+    return next(value for value in values if value is not None)

@@ -1,0 +1,62 @@
+"""A new request from its message to an open follower: validate, tokenize, admit, follow."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from common.clock import monotonic_s
+from common.wire.public import AcceptedFacts
+from gateway.admit import Admission
+from gateway.caller import Caller
+from gateway.draft import Draft
+from gateway.prepare import Preparation
+from gateway.relay.follower import Follower
+from gateway.relay.mailbox import Mailbox
+from gateway.relay.relay import Relay
+from gateway.story import Story
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A request that was accepted, and who follows it here."""
+
+    facts: AcceptedFacts
+    follower: Follower
+    with_ids: bool
+
+
+class Generation:
+    """Opens new requests."""
+
+    def __init__(self, preparation: Preparation, admission: Admission, relay: Relay) -> None:
+        """The stages, in order."""
+        self._preparation = preparation
+        self._admission = admission
+        self._relay = relay
+
+    @asynccontextmanager
+    async def open(self, draft: Draft, caller: Caller, story: Story) -> AsyncIterator[Opened]:
+        """A new request, which its follower leaves with the block.
+
+        Raises:
+            HeadraceError: it is refused, and why.
+        """
+        prepared = await self._preparation.prepare(draft, caller, story.trace)
+        request = prepared.request
+        story.tell(request)
+        mailbox = Mailbox(len(request.prompt_token_ids))
+        name = self._relay.new_name()
+        # The mailbox stands before the request is admitted: its first record may overtake the answer.
+        with self._relay.following(
+            prepared.id, name, mailbox, log_name=self._relay.gateway_id
+        ) as follower:
+            admitted = await self._admission.admit(prepared, follower, name, story.trace)
+            follower.expires_s = monotonic_s() + prepared.budget_s
+            facts = AcceptedFacts(
+                request_id=request.request_id,
+                model=request.model,
+                model_revision=request.model_revision,
+                seed=request.sampling.seed,
+                admitted_ms=admitted.admitted_ms,
+            )
+            yield Opened(facts, follower, request.wants_token_ids)

@@ -1,0 +1,138 @@
+"""From a message to a request that may be admitted: model, fields, tokens, lengths, defaults, in this order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common.domain import (
+    GenerationRequest,
+    ModelLimits,
+    OrderingHeader,
+    Priority,
+    RequestId,
+    TraceContext,
+)
+from common.telemetry_names import SpanName
+from common.tracing import Tracing, context_of
+from gateway.caller import Caller
+from gateway.catalogue import Catalogue
+from gateway.defaults import sampling_of, stop_of
+from gateway.draft import Draft, PromptDraft
+from gateway.model import Model
+from gateway.tokenize import PromptTokenizer
+from gateway.validation.fields import check_fields, check_model, check_prompt, check_tenant
+from gateway.validation.findings import Findings
+from gateway.validation.lengths import max_tokens_of
+from gateway.validation.unimplemented import refuse_unimplemented
+
+# Where the model itself is misnamed, the other fields are still looked at, without a model's limits.
+_NO_LIMITS = ModelLimits(*(4 * [1 << 32]))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that lacks only its admission."""
+
+    id: RequestId
+    request: GenerationRequest
+    budget_s: float
+
+    def header(self, trace: TraceContext) -> OrderingHeader:
+        """What ordering needs to know, with the trace of the admitting span."""
+        request = self.request
+        return OrderingHeader(
+            tenant=request.tenant,
+            priority=request.priority,
+            prompt_tokens=len(request.prompt_token_ids),
+            max_tokens=request.stop.max_tokens * request.sampling.n,
+            hold=request.hold,
+            model_revision=request.model_revision,
+            trace=trace,
+        )
+
+
+class Preparation:
+    """Validates and tokenizes."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        tokenizer: PromptTokenizer,
+        tracing: Tracing,
+        *,
+        default_timeout_s: float,
+        longest_life_s: float,
+    ) -> None:
+        """``default_timeout_s`` counts where neither the request nor the call has a deadline."""
+        self._catalogue = catalogue
+        self._tokenizer = tokenizer
+        self._tracing = tracing
+        self._default_timeout_s = default_timeout_s
+        self._longest_life_s = longest_life_s
+
+    async def prepare(self, draft: Draft, caller: Caller, trace: TraceContext) -> Prepared:
+        """The request, ready to be admitted.
+
+        Raises:
+            HeadraceError: it is refused, and why.
+        """
+        with self._tracing.span(SpanName.VALIDATE, parent=trace) as span:
+            model = await self._model(draft, caller)
+            findings = Findings()
+            check_tenant(caller.tenant, findings)
+            check_fields(draft, model.limits, findings)
+            findings.raise_if_any()
+            tokens = await self._tokenizer.tokens(model, draft.prompt)
+            max_tokens = max_tokens_of(draft.stop.max_tokens or None, len(tokens), model.limits)
+            refuse_unimplemented(draft)
+            request_id = RequestId.make(model.card.model, model.num_partitions)
+            return Prepared(
+                request_id,
+                GenerationRequest(
+                    request_id=str(request_id),
+                    model=model.card.model,
+                    model_revision=model.card.revision,
+                    prompt_token_ids=tuple(tokens),
+                    sampling=sampling_of(draft.sampling, model.card),
+                    stop=stop_of(draft.stop, max_tokens),
+                    priority=Priority[draft.priority],
+                    tenant=caller.tenant,
+                    client_request_id=draft.client_request_id,
+                    labels=dict(draft.labels),
+                    wants_token_ids=draft.output.token_ids,
+                    resumable=draft.resumable,
+                    hold=draft.hold,
+                    trace=context_of(span),
+                    baggage=caller.baggage,
+                ),
+                self._budget_s(draft, caller),
+            )
+
+    async def count(self, name: str, prompt: PromptDraft) -> tuple[Model, Sequence[int]]:
+        """The tokens of a prompt, exactly as a request would have them.
+
+        Raises:
+            HeadraceError: the prompt is refused, and why.
+        """
+        findings = Findings()
+        check_model(name, findings)
+        findings.raise_if_any()
+        model = await self._catalogue.get(name)
+        check_prompt(prompt, model.limits, findings)
+        findings.raise_if_any()
+        return model, await self._tokenizer.tokens(model, prompt)
+
+    async def _model(self, draft: Draft, caller: Caller) -> Model:
+        findings = Findings()
+        check_model(draft.model, findings)
+        if findings.violations:
+            check_tenant(caller.tenant, findings)
+            check_fields(draft, _NO_LIMITS, findings)
+        findings.raise_if_any()
+        return await self._catalogue.get(draft.model)
+
+    def _budget_s(self, draft: Draft, caller: Caller) -> float:
+        """The earliest of the request's timeout, the call's deadline and the longest life."""
+        bounds = [self._longest_life_s, draft.timeout_s or self._default_timeout_s]
+        if caller.remaining_s is not None:
+            bounds.append(max(0.001, caller.remaining_s))
+        return min(bounds)

@@ -1,0 +1,1 @@
+"""From reply logs to clients: a reader for each log, a mailbox for each follower of a request."""

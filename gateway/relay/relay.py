@@ -1,0 +1,155 @@
+"""Opens followers, keeps them awake, and says goodbye to the request when a client leaves."""
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from common.clock import monotonic_s
+from common.domain import RequestId
+from common.errors import Unavailable
+from common.logs import Log
+from common.streams import following, leases
+from common.streams.node import Node
+from gateway.background import Background
+from gateway.relay.follower import LOOK_AFTER_S, Follower
+from gateway.relay.mailbox import Mailbox
+from gateway.relay.readers import Readers
+from gateway.settings import LONGEST_LIFE_S
+
+_TICK_S = 1.0
+_LEASE_BOUND_S = 1.0
+# A client that hangs up because its deadline passed: the scheduler is about to end the request as expired,
+# and must not find it cancelled.
+_DEADLINE_GRACE_MS = 5_000
+_NEAR_DEADLINE_S = 0.25
+
+
+class Relay:
+    """One gateway's followers, its lease and its log."""
+
+    def __init__(
+        self,
+        node: Node,
+        gateway_id: str,
+        background: Background,
+        log: Log,
+        *,
+        keepalive_s: float,
+        resume_grace_s: float,
+    ) -> None:
+        """``gateway_id`` is this incarnation's."""
+        self._node = node
+        self._background = background
+        self._log = log
+        self._resume_grace_ms = round(resume_grace_s * 1000)
+        self._idle_s = min(LOOK_AFTER_S, keepalive_s)
+        self._followers: set[Follower] = set()
+        self._all_left = asyncio.Event()
+        self._all_left.set()
+        self._closing: Unavailable | None = None
+        self.gateway_id = gateway_id
+        self.readers = Readers(node, gateway_id, background, log)
+
+    @property
+    def num_followers(self) -> int:
+        """Clients that follow a request now."""
+        return len(self._followers)
+
+    def new_name(self) -> str:
+        """A follower's name; of equal length, because the leaving script goes by prefixes."""
+        return f"{self.gateway_id}:{secrets.token_hex(8)}"
+
+    @contextmanager
+    def following(
+        self,
+        request_id: RequestId,
+        name: str,
+        mailbox: Mailbox,
+        *,
+        log_name: str,
+        after: str = "0-0",
+    ) -> Iterator[Follower]:
+        """A follower that reads the log from its reader's position on, and leaves the request at the end."""
+        if self._closing is not None:
+            raise self._closing
+        with self.readers.reading(log_name, after) as reader:
+            follower = Follower(self._node, request_id, mailbox, reader)
+            reader.add(str(request_id), mailbox)
+            self._followers.add(follower)
+            self._all_left.clear()
+            try:
+                yield follower
+            finally:
+                self._followers.discard(follower)
+                reader.remove(str(request_id), mailbox)
+                if not self._followers:
+                    self._all_left.set()
+                if follower.is_joined and not mailbox.is_done:
+                    self._leave(follower, name)
+
+    def cancel(self, request_id: RequestId, reason: str) -> None:
+        """Cancel a request of which nobody knows whether it was admitted, as soon as Redis can tell."""
+        self._background.start(
+            self._cancel_if_admitted(request_id, reason),
+            f"cancel {request_id}",
+            within_s=LONGEST_LIFE_S,
+        )
+
+    async def run(self) -> None:
+        """Keep lease, mark and followers alive, until cancelled."""
+        while True:
+            for follower in [*self._followers]:
+                follower.poke(monotonic_s(), self._idle_s)
+            try:
+                await leases.renew_gateway(self._node, self.gateway_id, bound_s=_LEASE_BOUND_S)
+                await self.readers.move_mark()
+            except Unavailable:
+                self._log.warning("lease not renewed", error=self._node.last_error)
+            await asyncio.sleep(min(_TICK_S, self._idle_s))
+
+    async def finish(self, within_s: float) -> None:
+        """Let followers finish; those that have not by then are told to go on elsewhere."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._all_left.wait()
+        except TimeoutError:
+            self._log.info("streams cut for the stop", num_streams=self.num_followers)
+        self._closing = Unavailable(
+            "the gateway is stopping; attach at another one",
+            reason="SHUTTING_DOWN",
+            retry_after_s=1.0,
+        )
+        for follower in [*self._followers]:
+            follower.end(self._closing)
+        await self._all_left.wait()
+
+    async def release(self) -> None:
+        """Give the lease back."""
+        try:
+            await leases.release_gateway(self._node, self.gateway_id, bound_s=_LEASE_BOUND_S)
+        except Unavailable:
+            self._log.warning("lease not released", error=self._node.last_error)
+
+    def _leave(self, follower: Follower, name: str) -> None:
+        if self._closing is not None:
+            grace_ms = self._resume_grace_ms
+        elif monotonic_s() >= follower.expires_s - _NEAR_DEADLINE_S:
+            grace_ms = _DEADLINE_GRACE_MS
+        else:
+            grace_ms = 0
+        self._background.start(
+            following.leave(
+                self._node, follower.request_id, name, grace_ms=grace_ms, bound_s=None
+            ),
+            f"leave {follower.request_id}",
+            within_s=LONGEST_LIFE_S,
+        )
+
+    async def _cancel_if_admitted(self, request_id: RequestId, reason: str) -> None:
+        # An admission may still lie in the buffer of a stalled node, behind this on another connection.
+        for _ in range(3):
+            found = await following.cancel(self._node, request_id, reason, bound_s=None)
+            if found is not None:
+                return
+            await asyncio.sleep(1.0)

@@ -1,0 +1,84 @@
+"""Settings of the gateway."""
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from common import keys
+from common.domain import Priority
+from common.grpc_options import MAX_PUBLIC_MESSAGE_BYTES
+from common.service_settings import ServiceSettings
+from common.setting_fields import above, at_least, between, port, setting
+from common.streams.admission import QueueBounds
+
+LONGEST_LIFE_S = keys.LONGEST_LIFE_MS / 1000
+# What stays of the stop grace for the last words: ending streams, the lease, exporters.
+_SHARE_OF_STOP_GRACE = 0.7
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewaySettings(ServiceSettings):
+    """Where the gateway serves, what it lets in, and how long it waits for whom."""
+
+    grpc_host: str = setting("127.0.0.1", help="address that the gRPC port is bound to")
+    grpc_port: int = setting(50051, help="gRPC port; 0 picks a free one", check=port)
+    redis_url: str = setting("redis://127.0.0.1:6379/0", help="Redis that holds the queue")
+    allow_unauthenticated: bool = setting(
+        False, help="serve everybody who can reach a gRPC address that is not loopback"
+    )
+    max_message_bytes: int = setting(
+        MAX_PUBLIC_MESSAGE_BYTES, help="longest message from or to a client", check=at_least(1024)
+    )
+    queue_max_requests: tuple[int, ...] = setting(
+        (1000,),
+        help="most waiting requests of a class: one number, or four from CRITICAL to BATCH",
+    )
+    queue_max_tokens: tuple[int, ...] = setting(
+        (2_000_000,),
+        help="most waiting prompt tokens of a class: one number, or four from CRITICAL to BATCH",
+    )
+    default_timeout_s: float = setting(
+        LONGEST_LIFE_S,
+        help="longest time of a request that names none",
+        check=between(0.001, LONGEST_LIFE_S),
+    )
+    resume_grace_s: float = setting(
+        60.0, help="how long a resumable request runs on without followers", check=at_least(0)
+    )
+    keepalive_s: float = setting(
+        15.0, help="an event at least this often on every stream", check=above(0)
+    )
+    tokenizer_threads: int = setting(2, help="prompts tokenized at once", check=at_least(1))
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with several settings together."""
+        for name in ("queue_max_requests", "queue_max_tokens"):
+            values = getattr(self, name)
+            if len(values) not in (1, len(Priority)) or min(values) < 1:
+                yield f"--{name.replace('_', '-')}: one positive number, or four"
+        if not is_loopback(self.grpc_host) and not self.allow_unauthenticated:
+            yield (
+                f"--grpc-host: {self.grpc_host} can be reached from other machines and callers are"
+                " not authenticated; --allow-unauthenticated permits that"
+            )
+
+    def bounds(self, priority: Priority) -> QueueBounds:
+        """The queue's bounds of a class."""
+        place = sorted(Priority, reverse=True).index(priority)
+        requests, tokens = self.queue_max_requests, self.queue_max_tokens
+        return QueueBounds(requests[place % len(requests)], tokens[place % len(tokens)])
+
+    @property
+    def drain_s(self) -> float:
+        """How long open streams may go on once a stop is asked for."""
+        return self.stop_grace_s * _SHARE_OF_STOP_GRACE
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches ``host``; a name other than localhost may mean anything."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,167 @@
+"""What is remembered of one call for its span, the metrics and its one log line; nothing happens per token."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from opentelemetry.trace import Span
+
+from common import telemetry_names as names
+from common.clock import monotonic_s
+from common.domain import GenerationRequest, TraceContext, Usage
+from common.errors import HeadraceError
+from common.logs import Log, for_request
+from common.metrics import Metrics, model_labels
+from common.records import FinishRecord
+from common.tracing import SpanKind, Tracing, context_of
+from gateway.caller import Caller
+from gateway.draft import ChatPrompt, Draft
+
+_MAX_ID_CHARS = 200
+
+
+@dataclass(slots=True)
+class Story:
+    """One call that generates."""
+
+    span: Span
+    started_s: float
+    model: str = ""
+    request_id: str = ""
+    tenant: str = ""
+    client_request_id: str = ""
+    first_token_s: float | None = None
+    usage: Usage = field(default_factory=Usage)
+    finish: FinishRecord | None = None
+
+    @property
+    def trace(self) -> TraceContext:
+        """The context of the call's span."""
+        return context_of(self.span)
+
+    def tell(self, request: GenerationRequest) -> None:
+        """The request passed validation: from here on it has a name."""
+        self.model, self.request_id = request.model, request.request_id
+        self.tenant, self.client_request_id = request.tenant, request.client_request_id
+        sampling = request.sampling
+        self.span.set_attributes(
+            {
+                names.HEADRACE_REQUEST_ID: request.request_id,
+                names.HEADRACE_CLIENT_REQUEST_ID: request.client_request_id,
+                names.HEADRACE_TENANT: request.tenant,
+                names.HEADRACE_PRIORITY: request.priority.name,
+                names.GEN_AI_RESPONSE_ID: request.request_id,
+                names.GEN_AI_RESPONSE_MODEL: request.model_revision,
+                names.GEN_AI_REQUEST_MAX_TOKENS: request.stop.max_tokens,
+                names.GEN_AI_REQUEST_TEMPERATURE: sampling.temperature,
+                names.GEN_AI_REQUEST_TOP_P: sampling.top_p,
+                names.GEN_AI_REQUEST_TOP_K: sampling.top_k,
+                names.GEN_AI_REQUEST_SEED: sampling.seed,
+            }
+        )
+
+
+class Stories:
+    """Tells them to traces, metrics and logs."""
+
+    def __init__(self, tracing: Tracing, metrics: Metrics, log: Log) -> None:
+        """Whatever ends is reported to all three."""
+        self._tracing = tracing
+        self._metrics = metrics
+        self._log = log
+
+    @contextmanager
+    def telling(self, draft: Draft, caller: Caller, *, is_stream: bool) -> Iterator[Story]:
+        """The story of a call, reported when the block is left, however that is."""
+        operation = (
+            names.Operation.CHAT
+            if isinstance(draft.prompt.form, ChatPrompt)
+            else names.Operation.TEXT_COMPLETION
+        )
+        attributes: dict[str, str | bool] = {
+            names.GEN_AI_OPERATION_NAME: operation.value,
+            names.GEN_AI_PROVIDER_NAME: names.PROVIDER_HEADRACE,
+            names.GEN_AI_REQUEST_MODEL: draft.model,
+            names.GEN_AI_REQUEST_STREAM: is_stream,
+            names.RPC_SYSTEM_NAME: names.SYSTEM_GRPC,
+        }
+        with self._spanning(
+            names.gen_ai_span_name(operation, draft.model), caller, attributes
+        ) as story:
+            yield story
+
+    @contextmanager
+    def attaching(self, request_id: str, caller: Caller) -> Iterator[Story]:
+        """The story of a call that follows an earlier request."""
+        attributes: dict[str, str | bool] = {names.HEADRACE_REQUEST_ID: request_id[:_MAX_ID_CHARS]}
+        with self._spanning(names.SpanName.RELAY, caller, attributes) as story:
+            story.request_id, story.tenant = request_id[:_MAX_ID_CHARS], caller.tenant
+            yield story
+
+    @contextmanager
+    def _spanning(
+        self, name: str, caller: Caller, attributes: dict[str, str | bool]
+    ) -> Iterator[Story]:
+        with self._tracing.span(
+            name, parent=caller.trace, kind=SpanKind.SERVER, attributes=attributes
+        ) as span:
+            story = Story(span, caller.started_s)
+            outcome = "left"
+            try:
+                yield story
+                outcome = "ok"
+            except HeadraceError as error:
+                outcome = error.reason
+                raise
+            except Exception as error:
+                outcome = type(error).__name__
+                raise
+            finally:
+                self._report(story, outcome)
+
+    def _report(self, story: Story, outcome: str) -> None:
+        now_s = monotonic_s()
+        reason = story.finish.reason.value if story.finish is not None else ""
+        ttft_s = None if story.first_token_s is None else story.first_token_s - story.started_s
+        self._measure(story, reason, ttft_s, now_s - story.started_s)
+        self._finish_span(story, reason, ttft_s)
+        log = for_request(self._log, story.request_id, story.trace)
+        log.info(
+            "request ended",
+            model=story.model,
+            tenant=story.tenant,
+            client_request_id=story.client_request_id,
+            outcome=outcome,
+            finish_reason=reason,
+            prompt_tokens=story.usage.prompt_tokens,
+            completion_tokens=story.usage.completion_tokens,
+            ttft_s=None if ttft_s is None else round(ttft_s, 4),
+            total_s=round(now_s - story.started_s, 4),
+        )
+
+    def _measure(self, story: Story, reason: str, ttft_s: float | None, total_s: float) -> None:
+        if not story.model:
+            return  # refused early, or a second look: neither may count a request twice
+        labels = model_labels(story.model)
+        if ttft_s is not None:
+            self._metrics.time_to_first_token.record(ttft_s, labels)
+        if story.finish is not None:
+            self._metrics.e2e_request_latency.record(total_s, labels)
+            self._metrics.request_success.add(1, {**labels, "finish_reason": reason})
+        if story.usage.prompt_tokens:
+            self._metrics.prompt_tokens.add(story.usage.prompt_tokens, labels)
+            self._metrics.generation_tokens.add(story.usage.completion_tokens, labels)
+
+    def _finish_span(self, story: Story, reason: str, ttft_s: float | None) -> None:
+        span = story.span
+        if not span.is_recording():
+            return
+        span.set_attribute(names.GEN_AI_USAGE_INPUT_TOKENS, story.usage.prompt_tokens)
+        span.set_attribute(names.GEN_AI_USAGE_OUTPUT_TOKENS, story.usage.completion_tokens)
+        span.set_attribute(
+            names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS, story.usage.cached_prompt_tokens
+        )
+        if reason:
+            span.set_attribute(names.GEN_AI_RESPONSE_FINISH_REASONS, [reason])
+        if ttft_s is not None:
+            span.set_attribute(names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK, ttft_s)

@@ -1,0 +1,69 @@
+"""Prompts as token ids, in threads: a long prompt takes a while, and the event loop serves everybody."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+from common.errors import FieldViolation, InvalidRequest
+from gateway.draft import ChatPrompt, PromptDraft, TextPrompt, TokenPrompt
+from gateway.model import Model
+
+
+class PromptTokenizer:
+    """A bounded number of threads; prompts beyond it wait their turn."""
+
+    def __init__(self, num_threads: int) -> None:
+        """Threads start when they are needed."""
+        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="tokenize")
+
+    def __enter__(self) -> Self:
+        """Ready."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Waits for the prompt at hand; those that wait are dropped."""
+        self._threads.shutdown(cancel_futures=True)
+
+    async def tokens(self, model: Model, prompt: PromptDraft) -> Sequence[int]:
+        """The prompt's tokens, cut to the last ``truncate_to_tokens`` if that is set.
+
+        Raises:
+            InvalidRequest: the prompt cannot be rendered or tokenized.
+        """
+        if isinstance(prompt.form, TokenPrompt):
+            ids: Sequence[int] = prompt.form.ids
+        else:
+            loop = asyncio.get_running_loop()
+            ids = await loop.run_in_executor(self._threads, tokenize, model, prompt.form)
+        return ids if prompt.truncate_to_tokens is None else ids[-prompt.truncate_to_tokens :]
+
+
+def tokenize(model: Model, form: TextPrompt | ChatPrompt | None) -> Sequence[int]:
+    """Plain text gets the special tokens that the tokenizer adds; a rendered template brings its own.
+
+    Raises:
+        InvalidRequest: the prompt cannot be rendered or tokenized.
+    """
+    if isinstance(form, ChatPrompt):
+        if model.template is None:
+            raise _refusal("prompt.chat", "the model has no chat template")
+        field, text = "prompt.chat", model.template.render(form)
+    else:
+        assert form is not None
+        field, text = "prompt.text", form.text
+    try:
+        # The batch call is the one that lets other threads run meanwhile.
+        (encoding,) = model.tokenizer.encode_batch_fast(
+            [text], add_special_tokens=not isinstance(form, ChatPrompt)
+        )
+    except Exception as error:  # the library raises bare Exception for what it cannot encode
+        raise _refusal(field, f"cannot be tokenized: {str(error)[:200]}") from error
+    ids: Sequence[int] = encoding.ids
+    if ids and max(ids) >= model.card.vocab_size:
+        raise _refusal(field, "holds a special token that the model does not have")
+    return ids
+
+
+def _refusal(field: str, description: str) -> InvalidRequest:
+    return InvalidRequest([FieldViolation(field, description)])

@@ -1,0 +1,62 @@
+"""The rules for lengths, once the prompt's tokens are known."""
+
+from common.domain import ModelLimits
+from common.errors import FieldViolation, InvalidRequest
+
+REASON = "CONTEXT_LENGTH_EXCEEDED"
+
+
+def room_for(limits: ModelLimits, num_prompt_tokens: int) -> int:
+    """Tokens that can still be generated behind such a prompt; 0 or less when there is no room."""
+    return min(limits.context_tokens, limits.kv_capacity_tokens) - num_prompt_tokens
+
+
+def max_tokens_of(requested: int | None, num_prompt_tokens: int, limits: ModelLimits) -> int:
+    """``max_tokens`` of a request, the default filled in.
+
+    Raises:
+        InvalidRequest: prompt and output cannot both fit.
+    """
+    if num_prompt_tokens == 0:
+        raise InvalidRequest([FieldViolation("prompt", "must hold at least one token")])
+    room = room_for(limits, num_prompt_tokens)
+    if room < 1:
+        raise _too_long(
+            "prompt",
+            f"must leave room for output: has {num_prompt_tokens} tokens, {_limits_text(limits)}",
+            num_prompt_tokens,
+            requested,
+            limits,
+        )
+    if requested is None:
+        return min(limits.default_max_tokens, room)
+    if requested > room:
+        raise _too_long(
+            "stop.max_tokens",
+            f"must be at most {room} behind a prompt of {num_prompt_tokens} tokens,"
+            f" is {requested}; {_limits_text(limits)}",
+            num_prompt_tokens,
+            requested,
+            limits,
+        )
+    return requested
+
+
+def _limits_text(limits: ModelLimits) -> str:
+    text = f"the context is {limits.context_tokens} tokens"
+    if limits.kv_capacity_tokens < limits.context_tokens:
+        text += f" and memory holds {limits.kv_capacity_tokens}"
+    return text
+
+
+def _too_long(
+    field: str, description: str, prompt: int, requested: int | None, limits: ModelLimits
+) -> InvalidRequest:
+    metadata = {
+        "prompt_tokens": str(prompt),
+        "context_tokens": str(limits.context_tokens),
+        "kv_capacity_tokens": str(limits.kv_capacity_tokens),
+    }
+    if requested is not None:
+        metadata["max_tokens"] = str(requested)
+    return InvalidRequest([FieldViolation(field, description)], reason=REASON, metadata=metadata)

@@ -1,0 +1,49 @@
+"""Valid fields whose feature this version lacks: named all together, never silently ignored."""
+
+from collections.abc import Iterator
+
+from common.errors import NotImplementedYet
+from gateway.draft import Draft, SamplingDraft
+
+
+def refuse_unimplemented(draft: Draft) -> None:
+    """Neutral values ask for nothing and pass.
+
+    Raises:
+        NotImplementedYet: something is asked for that this version cannot do.
+    """
+    fields = [*_sampling(draft.sampling), *_rest(draft)]
+    if fields:
+        raise NotImplementedYet(fields)
+
+
+def _sampling(sampling: SamplingDraft) -> Iterator[str]:
+    neutral = {
+        "n": 1,
+        "min_p": 0.0,
+        "typical_p": 1.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+    }
+    for name, value in neutral.items():
+        if getattr(sampling, name) not in (None, value):
+            yield f"sampling.{name}"
+    if sampling.logit_bias:
+        yield "sampling.logit_bias"
+
+
+def _rest(draft: Draft) -> Iterator[str]:
+    asked_for = {
+        "stop.min_tokens": draft.stop.min_tokens,
+        "output.logprobs": draft.output.logprobs,
+        "output.top_logprobs": draft.output.top_logprobs,
+        "output.prompt_logprobs": draft.output.prompt_logprobs,
+        "output.echo": draft.output.echo,
+        "constraint": draft.constraint is not None,
+        "adapter": draft.adapter,
+        "cache_salt": draft.cache_salt,
+        "idempotency_key": draft.idempotency_key,
+        "use_response_cache": draft.use_response_cache,
+    }
+    yield from (name for name, value in asked_for.items() if value)
