@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ async def running_gateway(
         "keepalive_s": 15.0,
     }
     settings = GatewaySettings(**(facts | changes))  # type: ignore[arg-type]
-    path = folder / f"gateway-{len(list(folder.iterdir()))}.json"
+    path = folder / f"gateway-{secrets.token_hex(4)}.json"
     runtime = Runtime(
         "gateway",
         "test",

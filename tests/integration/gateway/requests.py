@@ -20,10 +20,16 @@ def max_tokens(count: int) -> gen.StopConditions:
     return gen.StopConditions(max_tokens=count)
 
 
-async def drain(call: AsyncIterable[pb.GenerateStreamResponse]) -> list[pb.GenerateStreamResponse]:
-    """Everything up to the end."""
+async def drain(
+    call: AsyncIterable[pb.GenerateStreamResponse],
+    seen: list[pb.GenerateStreamResponse] | None = None,
+) -> list[pb.GenerateStreamResponse]:
+    """Everything up to the end; `seen` also has what came before an error."""
+    events = [] if seen is None else seen
     async with asyncio.timeout(scaled(10)):
-        return [event async for event in call]
+        async for event in call:
+            events.append(event)
+    return events
 
 
 async def attached(call: AsyncIterable[pb.AttachResponse]) -> list[pb.GenerateStreamResponse]:

@@ -4,7 +4,15 @@ import asyncio
 import secrets
 from dataclasses import dataclass, field
 
-from common.domain import FinishReason, GenerationRequest, Partition, RequestId, Usage
+from common.domain import (
+    FinishReason,
+    GenerationRequest,
+    Partition,
+    RequestId,
+    SamplingParams,
+    StopConditions,
+    Usage,
+)
 from common.records import (
     Fact,
     Failure,
@@ -34,6 +42,9 @@ from common.wire.snapshot import (
     WorkerStatus,
     encode_status,
 )
+
+# Stands for a request whose body nobody has read.
+_UNKNOWN = GenerationRequest("", "", "", (), SamplingParams(0), StopConditions(1))
 
 
 def words(first: int, count: int) -> list[str]:
@@ -152,6 +163,14 @@ class ScriptedScheduler:
 
     async def next(self) -> Led:
         """The next admitted request, owned and dispatched."""
+        led = await self.own_next()
+        (taken,) = await ownership.take(self.node, [(led.id, led.epoch)], "w1")
+        assert isinstance(taken, ownership.Taken)
+        led.request = request_from_body(parse_body(taken.body))
+        return led
+
+    async def own_next(self) -> Led:
+        """The next admitted request, owned and not dispatched."""
         await inbox.create_groups(self.node, self.partition)
         while not self._waiting:
             self._waiting += await inbox.read_new(self.node, self.partition, self.name)
@@ -163,10 +182,7 @@ class ScriptedScheduler:
             self.node, self.name, [(request_id, entry.priority, entry.entry_id)]
         )
         assert isinstance(owned, ownership.Owned)
-        (taken,) = await ownership.take(self.node, [(request_id, owned.epoch)], "w1")
-        assert isinstance(taken, ownership.Taken)
-        request = request_from_body(parse_body(taken.body))
-        return Led(self.node, request_id, request, entry, owned.log, owned.epoch)
+        return Led(self.node, request_id, _UNKNOWN, entry, owned.log, owned.epoch)
 
     async def snapshot(
         self,

@@ -1,0 +1,192 @@
+"""Following a request from any gateway and any seq: no gap, no repeat, whatever happened in between."""
+
+import asyncio
+import copy
+import dataclasses
+
+import grpc
+import grpc.aio
+import pytest
+
+from common.domain import FinishReason
+from common.records import TokensRecord
+from headrace.v1 import generation_pb2 as gen
+from headrace.v1 import inference_service_pb2 as pb
+from tests.integration.gateway.conftest import RunningGateway
+from tests.integration.gateway.requests import (
+    assert_gapless,
+    attached,
+    drain,
+    kinds,
+    request,
+    text_of,
+)
+from tests.integration.gateway.scripted_scheduler import Led, ScriptedScheduler, words
+
+pytestmark = pytest.mark.integration
+
+
+async def started(
+    gateway: RunningGateway, scheduler: ScriptedScheduler, **fields: object
+) -> tuple[grpc.aio.UnaryStreamCall, Led]:
+    """A stream of which five tokens were generated: three, a checkpoint, two."""
+    call = gateway.inference.GenerateStream(request(**fields))
+    led = await scheduler.next()
+    await led.prompt()
+    await led.tokens(3)
+    await led.checkpoint()
+    await led.tokens(2)
+    return call, led
+
+
+@pytest.mark.parametrize("from_seq", [0, 2, 3, 4, 5])
+async def test_attach_while_it_runs(
+    gateway: RunningGateway,
+    other_gateway: RunningGateway,
+    scheduler: ScriptedScheduler,
+    from_seq: int,
+) -> None:
+    """Own log and foreign log give the same tokens from any seq: checkpoint, then log, then live."""
+    call, led = await started(gateway, scheduler)
+    requests = pb.AttachRequest(request_id=str(led.id), from_seq=from_seq)
+    calls = [g.inference.Attach(requests) for g in (gateway, other_gateway)]
+    first = [await anext(aiter(one)) for one in calls]
+    await led.tokens(2)
+    await led.finish()
+    for one, answer in zip(calls, first, strict=True):
+        assert answer.event.accepted.request_id == str(led.id)
+        assert answer.event.accepted.seed == led.request.sampling.seed
+        events = await attached(one)
+        assert assert_gapless(events, from_seq) == 7
+        assert text_of(events) == "".join(words(from_seq, 7 - from_seq))
+        assert events[-1].finish.last
+        assert events[-1].usage.completion_tokens == 7
+    assert text_of(await drain(call)) == "".join(words(0, 7))
+
+
+@pytest.mark.parametrize("from_seq", [0, 3, 5, 9])
+async def test_attach_after_the_end(
+    gateway: RunningGateway,
+    other_gateway: RunningGateway,
+    scheduler: ScriptedScheduler,
+    from_seq: int,
+) -> None:
+    """The terminal record replays from any seq and ends with the request's status."""
+    call, led = await started(gateway, scheduler)
+    await led.finish()
+    await drain(call)
+    again = other_gateway.inference.Attach(
+        pb.AttachRequest(request_id=str(led.id), from_seq=from_seq)
+    )
+    events = await attached(again)
+    assert text_of(events) == "".join(words(from_seq, 5 - from_seq))
+    assert events[-1].finish.last
+    assert await again.code() is grpc.StatusCode.OK
+
+
+async def test_attach_after_cancellation_ends_cancelled(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """The replayed stream has the text, and then the status of the first one."""
+    call, led = await started(gateway, scheduler)
+    await led.finish(FinishReason.CANCELLED)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await drain(call)
+    again = gateway.inference.Attach(pb.AttachRequest(request_id=str(led.id)))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await attached(again)
+    assert caught.value.code() is grpc.StatusCode.CANCELLED
+
+
+async def test_a_takeover_in_between_is_not_seen(
+    gateway: RunningGateway, other_gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """What a fenced writer appends late reaches nobody, in the live stream and in a replay."""
+    call, led = await started(gateway, scheduler)
+    late = pb.AttachRequest(request_id=str(led.id))
+    zombie = dataclasses.replace(led, progress=copy.deepcopy(led.progress))
+    await led.fence()
+    await zombie.append(TokensRecord(5, 0, (7, 7, 7), "xyz", (1, 1, 1)))
+    other = other_gateway.inference.Attach(late)
+    await anext(aiter(other))
+    await led.tokens(2)
+    await led.finish()
+    assert text_of(await drain(call)) == "".join(words(0, 7))
+    assert text_of(await attached(other)) == "".join(words(0, 7))
+
+
+async def test_another_tenant_finds_nothing(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """Attach, Cancel and GetRequest answer as if the request did not exist, and touch nothing."""
+    call, led = await started(gateway, scheduler)
+    stranger = (("x-tenant-id", "stranger"),)
+    name = str(led.id)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await attached(
+            gateway.inference.Attach(pb.AttachRequest(request_id=name), metadata=stranger)
+        )
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    for method, message in (
+        (gateway.inference.Cancel, pb.CancelRequest(request_id=name)),
+        (gateway.inference.GetRequest, pb.GetRequestRequest(request_id=name)),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await method(message, metadata=stranger)
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    await led.finish()
+    assert text_of(await drain(call)) == "".join(words(0, 5))
+
+
+async def test_a_lost_log_is_mended_from_the_record(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """Tokens that never reached the log come from the checkpoint, in their place."""
+    call = gateway.inference.GenerateStream(request())
+    led = await scheduler.next()
+    await led.prompt()
+    await led.tokens(1)
+    led.progress.add(led.next_tokens(2))  # generated, checkpointed, and gone from the log
+    await led.checkpoint()
+    await led.tokens(1)
+    await led.finish()
+    events = await drain(call)
+    assert assert_gapless(events) == 4
+    assert text_of(events) == "".join(words(0, 4))
+
+
+async def test_an_end_that_only_the_record_tells(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """A finish that is missing in the log is found in the terminal record."""
+    call = gateway.inference.GenerateStream(request())
+    led = await scheduler.next()
+    await led.prompt()
+    await led.tokens(2)
+    await led.finish(logged=False)
+    events = await drain(call)
+    assert text_of(events) == "".join(words(0, 2))
+    assert events[-1].finish.finish_reason == gen.FINISH_REASON_STOP
+
+
+async def test_the_gateway_dies_and_the_client_goes_on_elsewhere(
+    gateway: RunningGateway, other_gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """A stopping gateway says UNAVAILABLE, cancels nothing, and the next one has every token."""
+    call, led = await started(gateway, scheduler)
+    stream = aiter(call)
+    seen = [await anext(stream)]
+    while assert_gapless(seen) < 5:
+        seen.append(await anext(stream))
+    stopping = asyncio.create_task(gateway.stop())
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(stream)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    again = other_gateway.inference.Attach(pb.AttachRequest(request_id=str(led.id), from_seq=5))
+    first = await anext(aiter(again))
+    await led.tokens(1)
+    await led.finish()
+    events = [first.event, *await attached(again)]
+    assert kinds(events)[0] == "accepted"
+    assert assert_gapless(events, 5) == 6
+    await stopping
