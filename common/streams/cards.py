@@ -48,8 +48,16 @@ async def partition_count(node: Node, model: str, *, bound_s: float | None = Non
     return int(value or 1)
 
 
-async def raise_partition_count(node: Node, model: str, count: int) -> None:
-    """Set the number of partitions if that does not shrink it."""
-    current = await partition_count(node, model)
+async def raise_partition_count(
+    node: Node, model: str, count: int, *, bound_s: float | None = None
+) -> None:
+    """Set the number of partitions if that does not shrink it.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``.
+    """
+    current = await partition_count(node, model, bound_s=bound_s)
     if count > current:
-        await node.call(lambda client: client.hset(keys.partition_counts(), model, count))
+        await node.call(
+            lambda client: client.hset(keys.partition_counts(), model, count), bound_s=bound_s
+        )

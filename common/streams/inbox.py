@@ -146,8 +146,18 @@ async def _entries(
     ]
 
 
-async def ack(node: Node, partition: Partition, entries: Sequence[tuple[Priority, str]]) -> None:
-    """Ack and delete entries whose requests have ended. Repeating it is harmless."""
+async def ack(
+    node: Node,
+    partition: Partition,
+    entries: Sequence[tuple[Priority, str]],
+    *,
+    bound_s: float | None = None,
+) -> None:
+    """Ack and delete entries whose requests have ended. Repeating it is harmless.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``.
+    """
     by_class: dict[Priority, list[str]] = {}
     for priority, entry_id in entries:
         by_class.setdefault(priority, []).append(entry_id)
@@ -161,7 +171,7 @@ async def ack(node: Node, partition: Partition, entries: Sequence[tuple[Priority
         await pipeline.execute()
 
     if by_class:
-        await node.call(operation)
+        await node.call(operation, bound_s=bound_s)
 
 
 async def read_foreign(node: Node, partition: Partition, mine: str) -> list[InboxEntry]:

@@ -5,10 +5,17 @@ from common.domain import Partition
 from common.streams.node import Node
 
 
-async def store_snapshot(node: Node, partition: Partition, snapshot: bytes) -> None:
-    """Store the leader's snapshot."""
+async def store_snapshot(
+    node: Node, partition: Partition, snapshot: bytes, *, bound_s: float | None = None
+) -> None:
+    """Store the leader's snapshot.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``.
+    """
     await node.call(
-        lambda client: client.set(keys.status(partition), snapshot, px=keys.STATUS_TTL_MS)
+        lambda client: client.set(keys.status(partition), snapshot, px=keys.STATUS_TTL_MS),
+        bound_s=bound_s,
     )
 
 

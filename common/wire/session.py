@@ -7,9 +7,10 @@ nothing for each token.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headrace.internal.v1 import records_pb2
 from headrace.internal.v1 import worker_service_pb2 as pb
 
-from common.domain import FinishReason, MatchedStop
+from common.domain import FinishReason, MatchedStop, TraceContext
 from common.records import Failure, Progress, PromptRecord
 from common.wire import vocabulary
 from common.wire.records import UndecodableError, failure_from_pb, progress_to_pb, prompt_from_pb
@@ -117,15 +118,24 @@ Said = Hello | CardChunk | Credit | Heartbeat | Draining | StepOutput
 
 
 @dataclass(frozen=True, slots=True)
+class OpenedBody:
+    """A stored body, ready to be sent on as it is, and what a leader has to know of it."""
+
+    message: records_pb2.RequestBody
+    seed: int
+    num_choices: int
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """One request to run. ``remaining_ms`` 0 means no deadline; ``resume`` is what was generated already."""
 
-    body: bytes
+    body: OpenedBody
     epoch: int
     attempt: int
     remaining_ms: int
     resume: Progress | None
-    traceparent: str
+    trace: TraceContext
 
 
 def said_from_pb(message: pb.ConnectRequest) -> Said | None:
@@ -223,14 +233,22 @@ def _hello_from_pb(message: pb.Hello) -> Hello:
     )
 
 
+def open_body(data: bytes) -> OpenedBody:
+    """A body from the store.
+
+    Raises:
+        UndecodableError: the bytes are no body, or an empty one.
+    """
+    message = parse_body(data)
+    if not message.request_id:
+        raise UndecodableError("request body: it names no request")
+    return OpenedBody(message, message.sampling.seed, max(1, message.sampling.n))
+
+
 def assign(
     batch_id: str, traceparent: str, assignments: Iterable[Assignment]
 ) -> pb.ConnectResponse:
-    """Run these.
-
-    Raises:
-        UndecodableError: a body is none; whoever takes bodies from the store checks them first.
-    """
+    """Run these."""
     return pb.ConnectResponse(
         assign=pb.Assign(
             batch_id=batch_id,
@@ -242,12 +260,12 @@ def assign(
 
 def _assignment_to_pb(assignment: Assignment) -> pb.Assignment:
     return pb.Assignment(
-        body=parse_body(assignment.body),
+        body=assignment.body.message,
         epoch=assignment.epoch,
         attempt=assignment.attempt,
         remaining_ms=assignment.remaining_ms,
         resume=None if assignment.resume is None else progress_to_pb(assignment.resume),
-        traceparent=assignment.traceparent,
+        traceparent=assignment.trace.traceparent,
     )
 
 

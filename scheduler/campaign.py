@@ -1,0 +1,131 @@
+"""Runs for the lead of one partition: stands by, leads, stands by again.
+
+stand by ──lease free, or absent for a full lease──▶ lead ──lease lost──▶ stand by
+                                                      └──process stops──▶ give the lease back
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from common.domain import Clock, Partition
+from common.errors import Unavailable
+from common.logs import Log
+from common.streams import leases
+from common.streams.leases import LeaderLease
+from common.streams.node import Node
+from scheduler.lease import LEASE_S, RENEW_INTERVAL_S, HeldLease
+
+_TIMEOUT_S = RENEW_INTERVAL_S
+"""A look or a renewal that takes longer is repeated rather than waited for."""
+
+_MAX_GAP_S = 3 * RENEW_INTERVAL_S
+
+
+class _LeaseLost(Exception):
+    """Somebody else leads."""
+
+
+class Campaign:
+    """One partition's lead, wanted for as long as the process serves."""
+
+    def __init__(
+        self,
+        node: Node,
+        partition: Partition,
+        identity: LeaderLease,
+        lead: Callable[[Partition, HeldLease], Awaitable[None]],
+        *,
+        stopping: asyncio.Event,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        """``lead`` leads until ``stopping`` is set; it is cancelled when the lease is lost."""
+        self._node = node
+        self._partition = partition
+        self._identity = identity
+        self._lead = lead
+        self._stopping = stopping
+        self._clock = clock
+        self._log = log.bind(partition=str(partition))
+
+    async def run(self) -> None:
+        """Stand by and lead until the process stops."""
+        while not self._stopping.is_set():
+            lease = await self._stand_by()
+            if lease is not None:
+                await self._hold(lease)
+
+    async def _stand_by(self) -> HeldLease | None:
+        """Wait for the lead; None when the process stops first."""
+        absence = leases.Absence(LEASE_S, _MAX_GAP_S)
+        while not self._stopping.is_set():
+            try:
+                if await self._may_take(absence):
+                    lease = HeldLease(self._clock)
+                    if await self._renew_once(lease):
+                        return lease
+            except Unavailable:
+                absence.interrupt()
+            await self._pause()
+        return None
+
+    async def _may_take(self, absence: leases.Absence) -> bool:
+        leader = await leases.read_leader(self._node, self._partition, bound_s=_TIMEOUT_S)
+        # Our own former lease: whoever led under it in this process has ended.
+        is_present = leader is not None and leader != self._identity
+        if absence.saw(present=is_present, now_s=self._clock()):
+            return True
+        if is_present:
+            return False
+        return leader is not None or await leases.is_lease_free(
+            self._node, self._partition, bound_s=_TIMEOUT_S
+        )
+
+    async def _hold(self, lease: HeldLease) -> None:
+        was_lost = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                renewing = tasks.create_task(self._renew(lease))
+                await self._lead(self._partition, lease)
+                renewing.cancel()
+        except* _LeaseLost:
+            was_lost = True
+        if was_lost:
+            self._log.warning("lease lost")
+        else:
+            await self._give_back()
+
+    async def _give_back(self) -> None:
+        try:
+            await leases.release_leader_lease(
+                self._node, self._partition, self._identity, bound_s=_TIMEOUT_S
+            )
+        except Unavailable:
+            self._log.warning("lease not given back")
+
+    async def _renew(self, lease: HeldLease) -> None:
+        while True:
+            await asyncio.sleep(RENEW_INTERVAL_S)
+            try:
+                if not await self._renew_once(lease):
+                    lease.lost()
+                    raise _LeaseLost
+            except Unavailable:
+                continue  # the lease runs out by itself, and writing stops with it
+
+    async def _renew_once(self, lease: HeldLease) -> bool:
+        asked_s = self._clock()
+        holder = await leases.hold_leader_lease(
+            self._node, self._partition, self._identity, bound_s=_TIMEOUT_S
+        )
+        if holder != self._identity:
+            return False
+        lease.renewed(asked_s)
+        return True
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(RENEW_INTERVAL_S):
+                await self._stopping.wait()
+        except TimeoutError:
+            return

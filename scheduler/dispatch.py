@@ -1,0 +1,186 @@
+"""Carries out a plan: picks are taken in the record, and go to their worker together once all of them are.
+
+plan ──▶ pick ──▶ take (one round trip per batch) ──▶ Assign
+"""
+
+import secrets
+
+from common import telemetry_names as names
+from common.domain import FinishReason
+from common.request_status import RequestStatus
+from common.streams.ownership import Answer, CancelRequested, Taken, take_step
+from common.wire import session
+from common.wire.records import UndecodableError
+from common.wire.session import Assignment, OpenedBody
+from scheduler.ending import Ending
+from scheduler.failures import no_worker, undecodable
+from scheduler.led_partition import LedPartition
+from scheduler.led_request import LedRequest
+from scheduler.messages import Batch, Taking
+from scheduler.planning.plan import Assignment as Picks
+from scheduler.planning.plan import Plan, plan
+from scheduler.returns import Returns
+
+# After a change of leaders workers need a moment to find the new one; whoever does not want to wait for a worker
+# is refused only when this is over.
+_NO_WORKER_GRACE_S = 5.0
+
+
+class Dispatch:
+    """Plans, and sends what was planned."""
+
+    def __init__(self, led: LedPartition, ending: Ending, returns: Returns) -> None:
+        """For this partition."""
+        self._led = led
+        self._ending = ending
+        self._returns = returns
+        self.look_again_s: float | None = None
+
+    def plan(self, now_s: float) -> Plan:
+        """What is to happen now; nothing, if nothing that matters has changed since the last plan."""
+        led = self._led
+        is_due = self.look_again_s is not None and now_s >= self.look_again_s
+        if led.is_stopping or not (led.wants_plan or is_due):
+            return Plan(look_again_s=self.look_again_s)
+        led.wants_plan = False
+        self._unpark()
+        if not led.queue:
+            return Plan()
+        return plan(led.queue, [worker.view() for worker in led.workers.values()], now_s)
+
+    def carry_out(self, planned: Plan, now_s: float) -> None:
+        """Expire, refuse, and take what was picked."""
+        led = self._led
+        self.look_again_s = planned.look_again_s
+        for request_id in planned.expired:
+            self._ending.expire(led.requests[request_id])
+        grace_ends_s = led.led_since_s + _NO_WORKER_GRACE_S
+        for request_id in planned.refused:
+            if now_s >= grace_ends_s:
+                self._ending.fail(led.requests[request_id], no_worker())
+            else:
+                self.look_again_s = min(grace_ends_s, self.look_again_s or grace_ends_s)
+        for picks in planned.assignments:
+            self._take(picks, now_s)
+
+    def _take(self, picks: Picks, now_s: float) -> None:
+        led = self._led
+        worker = led.workers[picks.worker_id]
+        requests = [
+            request
+            for request in (led.requests[request_id] for request_id in picks.request_ids)
+            if not self._parks(request)
+        ]
+        batch = Batch(secrets.token_hex(8), worker, picks.reason, now_s, len(requests))
+        for request in requests:
+            led.dequeue(request)
+            request.attempt += 1
+            request.is_taking = True
+            request.worker_id = worker.worker_id
+            worker.add(request, now_s)
+            fingerprint = worker.session.hello.fingerprint
+            step = take_step(request.id, request.epoch, worker.worker_id, fingerprint)
+            led.records.ask(step, Taking(request, batch))
+
+    def _parks(self, request: LedRequest) -> bool:
+        """Whether it has to wait for its log, which takes appends more slowly than they come."""
+        if not self._led.logs.is_congested(request.log):
+            return False
+        self._led.queue.remove(request.key)
+        self._led.parked[request.key] = request
+        return True
+
+    def _unpark(self) -> None:
+        led = self._led
+        for request in list(led.parked.values()):
+            if not led.logs.is_congested(request.log):
+                del led.parked[request.key]
+                led.enqueue(request)
+
+    def taken(self, purpose: Taking, answer: Answer, now_s: float) -> None:
+        """A record answered; the last of a batch sends it."""
+        batch = purpose.batch
+        batch.num_missing -= 1
+        self._settle_take(purpose.request, batch, answer)
+        if not batch.num_missing and batch.taken:
+            self._send(batch, now_s)
+
+    def _settle_take(self, request: LedRequest, batch: Batch, answer: Answer) -> None:
+        led = self._led
+        if led.requests.get(request.key) is not request:
+            return
+        request.is_taking = False
+        match answer:
+            case Taken():
+                request.move(RequestStatus.RUNNING)
+                request.num_dispatches = answer.attempts
+                request.fingerprint = batch.worker.session.hello.fingerprint
+                self._open(request, batch, answer.body)
+            case CancelRequested():
+                led.release_worker(request)
+                self._ending.cancel(request, answer.reason)
+                if request.is_open:  # another end was wanted already
+                    self._ending.end_here(request)
+            case _:
+                led.telemetry.log.warning("not taken", request_id=request.key, answer=str(answer))
+                led.drop(request)
+
+    def _open(self, request: LedRequest, batch: Batch, data: bytes) -> None:
+        try:
+            body = session.open_body(data)
+        except UndecodableError:
+            request.end_wanted = (FinishReason.ERROR, undecodable("body"))
+            self._ending.end_here(request)
+            return
+        request.seed = body.seed
+        request.num_choices = body.num_choices
+        batch.taken.append((request, body))
+
+    def _send(self, batch: Batch, now_s: float) -> None:
+        led, worker = self._led, batch.worker
+        is_here = led.workers.get(worker.worker_id) is worker and not worker.is_draining
+        ready: list[tuple[LedRequest, OpenedBody]] = []
+        for request, body in batch.taken:
+            if led.requests.get(request.key) is not request or not request.is_open:
+                continue
+            if request.end_wanted is not None:
+                self._ending.end_here(request)
+            elif is_here:
+                ready.append((request, body))
+            else:
+                self._returns.give_back(request)
+        if ready:
+            assignments = [self._assignment(*one, batch, now_s) for one in ready]
+            contexts = [
+                (request.header.priority, one.trace)
+                for (request, _), one in zip(ready, assignments, strict=True)
+            ]
+            span = led.telemetry.batch(
+                batch.id, worker.worker_id, batch.reason, contexts, batch.picked_s, now_s
+            )
+            worker.session.send(session.assign(batch.id, span.traceparent, assignments))
+
+    def _assignment(
+        self, request: LedRequest, body: OpenedBody, batch: Batch, now_s: float
+    ) -> Assignment:
+        telemetry, trace = self._led.telemetry, request.header.trace
+        if request.first_dispatch_s is None:
+            request.first_dispatch_s = now_s
+            telemetry.queued(request.key, request.header.priority, trace, request.arrival_s, now_s)
+        attributes: dict[str, str | int] = {
+            names.HEADRACE_REQUEST_ID: request.key,
+            names.HEADRACE_BATCH_ID: batch.id,
+            names.HEADRACE_WORKER_ID: batch.worker.worker_id,
+            names.HEADRACE_EPOCH: request.epoch,
+            names.HEADRACE_ATTEMPT: request.attempt,
+            names.HEADRACE_TOKENS_RESUMED: request.progress.next_seq,
+        }
+        context = telemetry.dispatched(trace, attributes, batch.picked_s, now_s)
+        return Assignment(
+            body=body,
+            epoch=request.epoch,
+            attempt=request.attempt,
+            remaining_ms=max(1, round((request.deadline_s - now_s) * 1000)),
+            resume=request.progress if request.progress.next_seq else None,
+            trace=context,
+        )

@@ -1,0 +1,76 @@
+"""Why requests end badly, as it is stored and as callers are told."""
+
+from common.domain import FinishReason
+from common.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    HeadraceError,
+    InternalFailure,
+    Unavailable,
+)
+from common.records import Failure
+
+MAX_WORKER_LOSSES = 3
+"""After so many workers died while running a request, the request is taken for the reason."""
+
+
+def _stored(error: HeadraceError) -> Failure:
+    return Failure(error.code, error.message, error.reason, error.metadata)
+
+
+def failure_of_end(reason: FinishReason, *, stage: str, cause: str = "") -> Failure | None:
+    """What a finish for ``reason`` tells the caller when nobody said more; None for a good end."""
+    match reason:
+        case FinishReason.CANCELLED:
+            metadata = {"cause": cause} if cause else {}
+            return _stored(
+                Cancelled("the request was cancelled", reason="CANCELLED", metadata=metadata)
+            )
+        case FinishReason.DEADLINE:
+            return _stored(
+                DeadlineExceeded(
+                    f"the deadline passed ({stage})",
+                    reason="DEADLINE_EXCEEDED",
+                    metadata={"stage": stage},
+                )
+            )
+        case FinishReason.ERROR:
+            return _stored(InternalFailure("the engine failed", reason="ENGINE_ERROR"))
+        case _:
+            return None
+
+
+def undecodable(what: str) -> Failure:
+    """Stored bytes of the request do not decode."""
+    return _stored(
+        InternalFailure(f"the stored {what} cannot be read", reason="UNDECODABLE_RECORD")
+    )
+
+
+def damaged_log() -> Failure:
+    """Tokens are missing in the log: going on would change what was delivered."""
+    return _stored(InternalFailure("the reply log has a gap", reason="DAMAGED_LOG"))
+
+
+def poison() -> Failure:
+    """Too many workers died while running it."""
+    return _stored(
+        InternalFailure(
+            f"{MAX_WORKER_LOSSES} workers were lost while running the request",
+            reason="POISON_REQUEST",
+        )
+    )
+
+
+def no_equal_worker() -> Failure:
+    """It has started, and no worker can go on with the same numerics."""
+    return _stored(
+        Unavailable(
+            "no worker with equal numerics to go on with the request", reason="NO_EQUAL_WORKER"
+        )
+    )
+
+
+def no_worker() -> Failure:
+    """Its caller did not want to wait for a worker, and there is none."""
+    return _stored(Unavailable("the model has no worker", reason="NO_WORKER"))

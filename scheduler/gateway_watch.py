@@ -1,0 +1,68 @@
+"""Notices gateways that are gone, and lets their clients leave the requests that they followed.
+
+Whether a request is then cancelled is decided by the record's own scripts: after a grace, if nobody else follows.
+"""
+
+import asyncio
+
+from common import keys
+from common.clock import monotonic_s
+from common.errors import Unavailable
+from common.streams import following, leases
+from common.streams.node import Node
+from scheduler.led_partition import LedPartition
+
+INTERVAL_S = 1.0
+_TIMEOUT_S = 1.0
+_LEASE_S = keys.GATEWAY_LEASE_MS / 1000
+
+
+class GatewayWatch:
+    """Watches the gateways whose logs open requests write to."""
+
+    def __init__(self, node: Node, led: LedPartition, *, grace_s: float) -> None:
+        """``grace_s`` is how long a request outlives its gateway without another follower."""
+        self._node = node
+        self._led = led
+        self._grace_ms = round(grace_s * 1000)
+        self._absences: dict[str, leases.Absence] = {}
+        self._left: set[str] = set()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            await self._look()
+
+    async def _look(self) -> None:
+        gateways = list(self._led.num_open_by_log)
+        for gone in self._absences.keys() - set(gateways):
+            del self._absences[gone]
+        self._left &= self._led.requests.keys()
+        for gateway in gateways:
+            absence = self._absences.setdefault(
+                gateway, leases.Absence(_LEASE_S, max_gap_s=INTERVAL_S + 2 * _TIMEOUT_S)
+            )
+            try:
+                lives = await leases.gateway_lives(self._node, gateway, bound_s=_TIMEOUT_S)
+            except Unavailable:
+                absence.interrupt()
+                continue
+            if absence.saw(present=lives, now_s=monotonic_s()):
+                await self._leave(gateway)
+
+    async def _leave(self, gateway: str) -> None:
+        for request in list(self._led.requests.values()):
+            if request.log != gateway or request.key in self._left:
+                continue
+            try:
+                await following.leave(
+                    self._node,
+                    request.id,
+                    f"{gateway}:",
+                    grace_ms=self._grace_ms,
+                    bound_s=_TIMEOUT_S,
+                )
+            except Unavailable:
+                return
+            self._left.add(request.key)

@@ -1,0 +1,176 @@
+"""Everything that runs while a partition is led, begun and ended together.
+
+intake ─┐                          ┌─▶ record writer ─▶ records
+workers ┼─▶ mailbox ─▶ the loop ───┼─▶ log writers   ─▶ reply logs
+beats  ─┘        ▲                 └─▶ acks, workers
+                 └── confirmations of all of these ◀──┘
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from common.clock import monotonic_s
+from common.domain import Clock, Partition, Priority
+from common.logs import Log
+from common.metrics import Metrics
+from common.request_status import RequestStatus
+from common.streams import inbox, wake
+from common.streams.leases import LeaderLease
+from common.streams.node import Node
+from common.tracing import Tracing
+from scheduler.acks import Acks
+from scheduler.drains import Drains
+from scheduler.gateway_watch import GatewayWatch
+from scheduler.heartbeat import Heartbeat
+from scheduler.intake import Intake
+from scheduler.lease import HeldLease
+from scheduler.led_partition import LedPartition
+from scheduler.log_writers import LogWriters
+from scheduler.loop import PartitionLoop
+from scheduler.mailbox import Mailbox
+from scheduler.messages import Message, Purpose, WritesAnswered
+from scheduler.planning.queue import WaitingQueue
+from scheduler.planning.settings import PlanningSettings
+from scheduler.record_writer import RecordWriter
+from scheduler.settings import SchedulerSettings
+from scheduler.snapshot import Snapshot
+from scheduler.takeover import TakeoverReader
+from scheduler.telemetry import PartitionGauges, PartitionTelemetry
+from scheduler.worker_registry.doors import Door, Doors
+
+# For what is in flight at a clean stop; what does not make it is taken over like after a crash.
+FLUSH_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What all partitions of a process share."""
+
+    node: Node
+    identity: LeaderLease
+    settings: SchedulerSettings
+    doors: Doors
+    metrics: Metrics
+    tracing: Tracing
+    gauges: PartitionGauges
+    log: Log
+    stopping: asyncio.Event
+    clock: Clock = monotonic_s
+
+
+class Leadership:
+    """One partition, led from ``run``'s beginning to its end."""
+
+    def __init__(self, services: Services, partition: Partition, lease: HeldLease) -> None:
+        """Nothing runs yet."""
+        self._services = services
+        self._partition = partition
+        node, settings = services.node, services.settings
+        mailbox: Mailbox[Message] = Mailbox()
+        self._mailbox, post = mailbox, mailbox.post
+        telemetry = PartitionTelemetry(partition, services.metrics, services.tracing, services.log)
+        self._reader = TakeoverReader(node, post, telemetry.log)
+        self._logs = LogWriters(
+            node,
+            lease,
+            post,
+            max_backlog=settings.max_log_backlog,
+            on_append=telemetry.appended,
+        )
+        self._records: RecordWriter[Purpose] = RecordWriter(
+            node, lease, lambda answers: post(WritesAnswered(answers))
+        )
+        self._acks = Acks(node, partition, lease)
+        self._led = LedPartition(
+            partition=partition,
+            owner=services.identity.scheduler_id,
+            settings=settings,
+            clock=services.clock,
+            telemetry=telemetry,
+            queue=WaitingQueue(PlanningSettings(batch_window_ms=settings.batch_window_ms)),
+            logs=self._logs,
+            records=self._records,
+            acks=self._acks,
+            recover=self._reader.recover,
+            led_since_s=services.clock(),
+        )
+        self._drains = Drains(node, partition, post)
+        self._loop = PartitionLoop(self._led, mailbox, self._drains)
+        self._door = Door(
+            partition, post, lambda: len(self._led.workers), lambda: len(self._led.queue)
+        )
+
+    async def run(self) -> None:
+        """Lead until the process stops; the lease's end cancels this."""
+        services, led = self._services, self._led
+        await inbox.create_groups(services.node, self._partition)
+        # Before anything is owned: what is flagged later has a wake message behind this position.
+        after = await wake.last_wake_id(services.node, self._partition)
+        led.telemetry.log.info("leading")
+        services.gauges.add(self._partition, self._counts, lambda: len(led.workers))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = self._begin(tasks, after)
+                services.doors.open(self._door)
+                await services.stopping.wait()
+                await self._flush()
+                for task in running:
+                    task.cancel()
+                for log in self._logs.logs:
+                    self._logs.retire(log)
+        finally:
+            services.doors.shut(self._door)
+            services.gauges.remove(self._partition)
+            for worker in led.workers.values():
+                worker.session.close(redirect="")
+            led.telemetry.log.info("not leading any more")
+
+    def _begin(self, tasks: asyncio.TaskGroup, after: str) -> list[asyncio.Task[None]]:
+        services, led, post = self._services, self._led, self._mailbox.post
+        node, identity = services.node, services.identity
+        self._logs.begin(tasks)
+        self._reader.begin(tasks)
+        intake = Intake(node, self._partition, identity.scheduler_id, post)
+        heartbeat = Heartbeat(node, led, post)
+        watch = GatewayWatch(node, led, grace_s=services.settings.orphan_grace_s)
+        return [
+            tasks.create_task(work)
+            for work in (
+                self._loop.run(),
+                self._records.run(),
+                self._acks.run(),
+                self._drains.run(),
+                intake.run(),
+                intake.sweep(),
+                heartbeat.run(),
+                heartbeat.listen(after),
+                watch.run(),
+                Snapshot(node, led, identity.address).run(),
+            )
+        ]
+
+    async def _flush(self) -> None:
+        """Let what is in flight be written: the next leader then finds every request waiting."""
+        self._services.doors.shut(self._door)
+        self._loop.stop()
+        self._mailbox.wake()
+        try:
+            async with asyncio.timeout(FLUSH_TIMEOUT_S):
+                await self._loop.is_quiet.wait()
+        except TimeoutError:
+            self._led.telemetry.log.warning("stopping with writes in flight")
+
+    def _counts(self) -> Mapping[str, Mapping[Priority, int]]:
+        """Waiting and running requests by class, for gauges. Called from the scraping thread."""
+        counts = {
+            "waiting": dict.fromkeys(Priority, 0),
+            "running": dict.fromkeys(Priority, 0),
+        }
+        # A copy in one step: the loop's thread changes the mapping meanwhile.
+        for request in list(self._led.requests.values()):
+            if request.status is RequestStatus.QUEUED:
+                counts["waiting"][request.header.priority] += 1
+            elif request.status is RequestStatus.RUNNING:
+                counts["running"][request.header.priority] += 1
+        return counts

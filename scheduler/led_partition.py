@@ -1,0 +1,121 @@
+"""The state of a led partition, and the writers through which it takes effect. One task owns it: the loop's."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from common.domain import Clock, FinishReason, Partition, Priority
+from common.records import LogRecord
+from common.streams import reply_log
+from common.wire import session
+from scheduler.acks import Acks
+from scheduler.alarms import Alarms
+from scheduler.led_request import LedRequest
+from scheduler.led_worker import LedWorker
+from scheduler.log_writers import LogWriters
+from scheduler.messages import Purpose
+from scheduler.planning.queue import WaitingQueue
+from scheduler.record_writer import RecordWriter
+from scheduler.settings import SchedulerSettings
+from scheduler.telemetry import PartitionTelemetry
+
+
+@dataclass(slots=True, eq=False)
+class LedPartition:
+    """Everything that is known of a partition while it is led here.
+
+    ``entries`` are the inbox entries that are being taken or whose requests are in ``requests``. ``parked`` wait for
+    their log to catch up. ``ended`` have their last finish in the log and await their terminal record.
+    """
+
+    partition: Partition
+    owner: str
+    settings: SchedulerSettings
+    clock: Clock
+    telemetry: PartitionTelemetry
+    queue: WaitingQueue
+    logs: LogWriters
+    records: RecordWriter[Purpose]
+    acks: Acks
+    recover: Callable[[str, str, list[LedRequest]], None]
+    alarms: Alarms = field(default_factory=Alarms)
+    requests: dict[str, LedRequest] = field(default_factory=dict)
+    entries: set[tuple[Priority, str]] = field(default_factory=set)
+    workers: dict[str, LedWorker] = field(default_factory=dict)
+    parked: dict[str, LedRequest] = field(default_factory=dict)
+    ended: list[LedRequest] = field(default_factory=list)
+    acks_after_unmark: dict[str, tuple[Priority, str]] = field(default_factory=dict)
+    num_open_by_log: Counter[str] = field(default_factory=Counter)
+    num_left_queue: int = 0
+    wants_plan: bool = True
+    is_stopping: bool = False
+    led_since_s: float = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every write that was asked for is made."""
+        return self.logs.is_idle and self.records.is_idle and self.acks.is_idle
+
+    def add(self, request: LedRequest) -> None:
+        """A request is ours from here on."""
+        assert request.key not in self.requests, request.key
+        self.requests[request.key] = request
+        self.entries.add((request.header.priority, request.entry_id))
+        self.num_open_by_log[request.log] += 1
+
+    def enqueue(self, request: LedRequest) -> None:
+        """Let it wait for a worker."""
+        self.queue.add(request.waiting())
+        self.wants_plan = True
+
+    def dequeue(self, request: LedRequest) -> None:
+        """It waits no more, if it did."""
+        was_parked = self.parked.pop(request.key, None) is not None
+        if self.queue.remove(request.key) is not None or was_parked:
+            self.num_left_queue += 1
+
+    def write(self, request: LedRequest, records: list[LogRecord]) -> None:
+        """Log facts about a request; its first ones make the log keep what follows its start."""
+        if not records:
+            return
+        if not request.is_logged:
+            request.is_logged = True
+            self.logs.mark(request.log, request.key, reply_log.id_ms(request.keep_from))
+        self.logs.add(request.log, records)
+
+    def release_worker(self, request: LedRequest) -> LedWorker | None:
+        """Take the request off its worker; the worker, if it is still here."""
+        worker = self.workers.get(request.worker_id)
+        request.worker_id = ""
+        if worker is None or request.key not in worker.running:
+            return None
+        worker.remove(request.key)
+        self.wants_plan = True
+        return worker
+
+    def let_go(self, log: str, request_id: str, priority: Priority, entry_id: str) -> None:
+        """A terminal record exists: the log need not keep anything for the request, then its entry may go.
+
+        In this order, because nobody would find a mark whose entry has gone.
+        """
+        self.acks_after_unmark[request_id] = (priority, entry_id)
+        self.logs.unmark(log, request_id)
+
+    def drop(self, request: LedRequest) -> None:
+        """It is somebody else's: stop it here and write nothing more about it."""
+        attempt = request.attempt
+        worker = self.release_worker(request)
+        if worker is not None:
+            worker.session.send(session.cancel([(request.key, attempt)], FinishReason.CANCELLED))
+        self.forget(request)
+
+    def forget(self, request: LedRequest) -> None:
+        """It is not ours any more, or it is over."""
+        if self.requests.pop(request.key, None) is None:
+            return
+        self.dequeue(request)
+        self.release_worker(request)
+        self.entries.discard((request.header.priority, request.entry_id))
+        self.num_open_by_log[request.log] -= 1
+        if not self.num_open_by_log[request.log]:
+            del self.num_open_by_log[request.log]

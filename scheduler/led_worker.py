@@ -1,0 +1,90 @@
+"""A connected worker as the loop sees it: what it runs, and what it can still take.
+
+A worker's credit is as old as its message. An assignment that it had not seen when it counted has to be subtracted
+here, and one that it had seen must not be. Its first output shows that it was seen; so does the second credit after
+it (a step that was under way when the assignment came counts without it, the next one with it).
+"""
+
+from dataclasses import dataclass
+
+from common.wire.session import Credit
+from scheduler.led_request import LedRequest
+from scheduler.planning.fit import WorkerView
+from scheduler.worker_registry.session import WorkerSession
+
+# Credits come with every step; two steps faster than this may both have been on their way already.
+_MIN_UNSEEN_S = 0.05
+
+
+@dataclass(slots=True)
+class _Unseen:
+    tokens: int
+    sent_s: float
+    num_credits: int = 0
+
+
+class LedWorker:
+    """State of one session; only the loop's task changes it."""
+
+    def __init__(self, session: WorkerSession) -> None:
+        """Nothing runs yet; nothing is known to be free until the first credit."""
+        self.session = session
+        self.running: dict[str, LedRequest] = {}
+        self.is_draining = False
+        self.last_step_age_ms = 0
+        self.credit = Credit(0, 0, 0)
+        self._unseen: dict[str, _Unseen] = {}
+
+    @property
+    def worker_id(self) -> str:
+        """The worker's id."""
+        return self.session.worker_id
+
+    def add(self, request: LedRequest, now_s: float) -> None:
+        """A request is going to this worker."""
+        self.running[request.key] = request
+        known = request.header.prompt_tokens + request.progress.next_seq
+        self._unseen[request.key] = _Unseen(known, now_s)
+
+    def remove(self, key: str) -> None:
+        """A request has ended or left."""
+        self.running.pop(key, None)
+        self._unseen.pop(key, None)
+
+    def saw(self, key: str) -> None:
+        """The worker has put out something for a request: its credits count it."""
+        self._unseen.pop(key, None)
+
+    def credited(self, credit: Credit, now_s: float) -> None:
+        """The worker said what it can take."""
+        self.credit = credit
+        if not self._unseen:
+            return
+        for key, unseen in list(self._unseen.items()):
+            unseen.num_credits += 1
+            if unseen.num_credits >= 2 and now_s - unseen.sent_s >= _MIN_UNSEEN_S:
+                del self._unseen[key]
+
+    def view(self) -> WorkerView:
+        """As the planner sees it."""
+        hello, credit = self.session.hello, self.credit
+        free_seqs = hello.max_seqs - sum(one.num_choices for one in self.running.values())
+        if not self._unseen:
+            free_seqs = min(free_seqs, credit.free_seqs)
+        blocks = sum(
+            -(-(unseen.tokens + 1) // hello.block_size) for unseen in self._unseen.values()
+        )
+        tokens = sum(unseen.tokens for unseen in self._unseen.values())
+        return WorkerView(
+            worker_id=self.worker_id,
+            free_seqs=max(0, free_seqs),
+            free_blocks=max(0, credit.free_blocks - blocks),
+            block_size=hello.block_size,
+            pending_prefill_tokens=credit.pending_prefill_tokens + tokens,
+            max_batch_tokens=hello.max_batch_tokens,
+            num_running=len(self.running),
+            fingerprint=hello.fingerprint,
+            draining=self.is_draining or self.session.is_closed,
+            kv_blocks=hello.kv_blocks,
+            model_revision=hello.model_revision,
+        )

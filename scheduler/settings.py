@@ -1,0 +1,58 @@
+"""Settings of the scheduler."""
+
+from dataclasses import dataclass
+
+from common.service_settings import (
+    SCHEDULER_METRICS_PORT,
+    ServiceSettings,
+    metrics_port_setting,
+)
+from common.setting_fields import above, at_least, port, setting
+
+DEFAULT_GRPC_PORT = 50052
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerSettings(ServiceSettings):
+    """What can be tuned about a scheduler."""
+
+    redis_url: str = setting("redis://127.0.0.1:6379/0", help="address of Redis")
+    grpc_host: str = setting("127.0.0.1", help="address that workers' sessions are served at")
+    grpc_port: int = setting(
+        DEFAULT_GRPC_PORT, help="port that workers dial; 0 picks a free one", check=port
+    )
+    metrics_port: int = metrics_port_setting(SCHEDULER_METRICS_PORT)
+    advertise_address: str = setting(
+        "", help="host:port under which workers reach this scheduler; default host and port served"
+    )
+    partitions: int = setting(
+        1, help="partitions of each model; raises the number, never lowers it", check=at_least(1)
+    )
+    batch_window_ms: float = setting(
+        10.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
+    )
+    orphan_grace_s: float = setting(
+        10.0,
+        help="seconds that a request outlives its gateway without any other follower",
+        check=at_least(0),
+    )
+    worker_heartbeat_ms: int = setting(
+        1000,
+        help="how often workers give a life sign; three missing end a session",
+        check=at_least(50),
+    )
+    reconnect_grace_s: float = setting(
+        2.0,
+        help="seconds within which a worker that comes back counts as never lost",
+        check=at_least(0),
+    )
+    resume_wait_s: float = setting(
+        120.0,
+        help="seconds a started request waits for a worker with equal numerics before it fails",
+        check=above(0),
+    )
+    max_log_backlog: int = setting(
+        4096,
+        help="unwritten log records beyond which a gateway's new requests wait",
+        check=at_least(1),
+    )

@@ -1,0 +1,127 @@
+"""The leader's snapshot of its partition, each second: for people, for retry advice, never for decisions."""
+
+import asyncio
+
+from common.domain import Priority
+from common.errors import Unavailable
+from common.request_status import RequestStatus
+from common.streams import snapshots
+from common.streams.node import Node
+from common.wire.snapshot import (
+    ClassStatus,
+    PartitionStatus,
+    QueuePosition,
+    TenantStatus,
+    WorkerStatus,
+    encode_status,
+)
+from scheduler.led_partition import LedPartition
+from scheduler.led_request import LedRequest
+from scheduler.led_worker import LedWorker
+
+INTERVAL_S = 1.0
+NUM_POSITIONS = 100
+_TIMEOUT_S = 1.0
+# A rate over about ten seconds: steady enough for advice, quick enough to follow a worker that left.
+_RATE_WEIGHT = 0.1
+
+
+class Snapshot:
+    """Takes and stores snapshots of ``led``."""
+
+    def __init__(self, node: Node, led: LedPartition, address: str) -> None:
+        """``address`` is the leader's."""
+        self._node = node
+        self._led = led
+        self._address = address
+        self._drain_rate = 0.0
+        self._num_left = led.num_left_queue
+
+    async def run(self) -> None:
+        """Store one each second until cancelled."""
+        while True:
+            try:
+                now_ms = await self._node.time_ms(bound_s=_TIMEOUT_S)
+                status = encode_status(self._take(now_ms))
+                await snapshots.store_snapshot(
+                    self._node, self._led.partition, status, bound_s=_TIMEOUT_S
+                )
+            except Unavailable as error:
+                self._led.telemetry.log.debug("no snapshot", reason=error.reason)
+            await asyncio.sleep(INTERVAL_S)
+            num_left, self._num_left = self._num_left, self._led.num_left_queue
+            rate = (self._num_left - num_left) / INTERVAL_S
+            self._drain_rate += _RATE_WEIGHT * (rate - self._drain_rate)
+
+    def _take(self, now_ms: int) -> PartitionStatus:
+        led = self._led
+        waiting = [one for one in led.requests.values() if one.status is RequestStatus.QUEUED]
+        running = [one for one in led.requests.values() if one.status is RequestStatus.RUNNING]
+        return PartitionStatus(
+            partition=led.partition,
+            leader=self._address,
+            classes=_classes(waiting, led.clock()),
+            tenants=_tenants(waiting, running),
+            workers=[_worker(worker) for worker in led.workers.values()],
+            num_running=len(running),
+            drain_rate=self._drain_rate,
+            observed_unix_ms=now_ms,
+            positions=self._positions(),
+        )
+
+    def _positions(self) -> list[QueuePosition]:
+        led = self._led
+        views = [worker.view() for worker in led.workers.values()]
+        serving = [view for view in views if not view.draining]
+        found: list[QueuePosition] = []
+        for position, request in enumerate(led.queue.first(NUM_POSITIONS)):
+            fits = [view for view in serving if view.serves(request.lane_key)]
+            if not serving:
+                reason = "no worker"
+            elif not fits:
+                reason = "no worker with equal numerics"
+            else:
+                reason = f"waiting: class {request.priority.name}, position {position}"
+            found.append(QueuePosition(request.request_id, position, reason))
+        return found
+
+
+def _classes(waiting: list[LedRequest], now_s: float) -> list[ClassStatus]:
+    by_class: dict[Priority, list[LedRequest]] = {priority: [] for priority in Priority}
+    for request in waiting:
+        by_class[request.header.priority].append(request)
+    return [
+        ClassStatus(
+            priority=priority,
+            num_waiting=len(requests),
+            waiting_tokens=sum(request.header.prompt_tokens for request in requests),
+            oldest_age_ms=max(
+                (round((now_s - request.arrival_s) * 1000) for request in requests), default=0
+            ),
+        )
+        for priority, requests in by_class.items()
+    ]
+
+
+def _tenants(waiting: list[LedRequest], running: list[LedRequest]) -> list[TenantStatus]:
+    counts: dict[str, list[int]] = {}
+    for position, requests in enumerate((waiting, running)):
+        for request in requests:
+            counts.setdefault(request.header.tenant, [0, 0])[position] += 1
+    return [TenantStatus(tenant, *count) for tenant, count in counts.items()]
+
+
+def _worker(worker: LedWorker) -> WorkerStatus:
+    hello = worker.session.hello
+    return WorkerStatus(
+        worker_id=worker.worker_id,
+        incarnation=worker.session.incarnation,
+        model_revision=hello.model_revision,
+        num_running=len(worker.running),
+        max_seqs=hello.max_seqs,
+        kv_blocks_used=max(0, hello.kv_blocks - worker.credit.free_blocks),
+        kv_blocks=hello.kv_blocks,
+        block_size=hello.block_size,
+        draining=worker.is_draining,
+        last_step_age_ms=worker.last_step_age_ms,
+    )
