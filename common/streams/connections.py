@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis.asyncio
-import redis.exceptions
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 
 from common.streams.addresses import Address, Host, Topology
 from common.streams.cluster import ClusterClient
-from common.streams.first_answer import first_answer
+from common.streams.sentinel import MasterPool, Sentinels
 
 RedisClient = (
     Any  # redis.asyncio.Redis: its stubs type every answer as a union that no caller can use
@@ -68,28 +66,6 @@ async def primaries(client: RedisClient) -> Sequence[RedisClient]:
     return await client.primaries() if isinstance(client, ClusterClient) else [client]
 
 
-class _Sentinels(Sentinel):
-    """Asks all Sentinels at once: the machine that took the master along may have held the first of them."""
-
-    async def discover_master(self, service_name: str) -> Host:
-        """The master's address, from the first Sentinel that knows a healthy one."""
-        found = await first_answer(
-            self._ask(sentinel, service_name) for sentinel in self.sentinels
-        )
-        if found is None:
-            raise MasterNotFoundError(f"no Sentinel knows a healthy master '{service_name}'")
-        return found
-
-    async def _ask(self, sentinel: RedisClient, service_name: str) -> Host | None:
-        try:
-            state = (await sentinel.sentinel_masters()).get(service_name)
-        except (redis.exceptions.RedisError, OSError):
-            return None
-        if state is None or not self.check_master_state(state, service_name):
-            return None
-        return state["ip"], state["port"]
-
-
 def _sentinel_connections(address: Address, settings: Mapping[str, Any]) -> Connections:
     asking = {
         **settings,
@@ -98,8 +74,10 @@ def _sentinel_connections(address: Address, settings: Mapping[str, Any]) -> Conn
         "socket_timeout": _SENTINEL_TIMEOUT_S,
         "socket_connect_timeout": _SENTINEL_TIMEOUT_S,
     }
-    sentinels = _Sentinels(address.hosts, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
-    client = sentinels.master_for(address.master, db=address.db, **settings)
+    sentinels = Sentinels(address.hosts, asking)
+    client = sentinels.master_for(
+        address.master, connection_pool_class=MasterPool, db=address.db, **settings
+    )
     return Connections(client, tuple(sentinels.sentinels))
 
 

@@ -46,6 +46,7 @@ class Node:
         self.url = url
         self.num_errors = 0
         self.last_error: str | None = None
+        self.is_taught = False  # kept by ``common.streams.scripts``
 
     async def call(
         self, operation: Callable[[RedisClient], Awaitable[T]], *, bound_s: float | None = None

@@ -1,10 +1,14 @@
 """Calls the Lua scripts of ``scripts/`` by name, singly or many in one round trip.
 
-A node that does not know a script (restart, fail-over, flush) is taught all of them and the call is repeated:
-every script is safe to repeat. In a cluster the keys of one call are of one slot; calls of several slots run side
-by side, those of one slot in their order.
+A node that does not know a script (restart, fail-over, flush) is taught all of them and the calls are repeated:
+every script is safe to repeat. All at once, and also before the first call of a process: if a node knew some
+scripts only (those of an older version), calls of one batch could overtake one another.
+
+In a cluster the keys of one call are of one slot; calls of several slots run side by side, those of one slot in
+their order.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +17,9 @@ from typing import Any
 
 import redis.exceptions
 
-from common.streams.connections import RedisClient, node_of
+from common.streams.connections import RedisClient, primaries
 from common.streams.node import Node
+from common.streams.transient import is_transient
 
 Value = str | bytes | int
 
@@ -48,14 +53,16 @@ async def run_script(
 async def run_scripts(
     node: Node, calls: Sequence[ScriptCall], *, bound_s: float | None = None
 ) -> list[list[bytes | int]]:
-    """The scripts' answers in order, in one round trip for each slot. No transaction: each script is atomic by itself."""
+    """The scripts' answers in order, in one round trip for each slot. Only each script is atomic, not all."""
 
     async def operation(client: RedisClient) -> list[list[bytes | int]]:
+        if not node.is_taught:
+            await _teach(client)
+            node.is_taught = True
         try:
             answers = await _send(client, calls)
         except redis.exceptions.NoScriptError:
-            for key in {call.keys[0] for call in calls}:
-                await _teach(await node_of(client, key))
+            await _teach(client)
             answers = await _send(client, calls)
         return [answer if isinstance(answer, list) else [answer] for answer in answers]
 
@@ -64,13 +71,29 @@ async def run_scripts(
     return await node.call(operation, bound_s=bound_s)
 
 
+def script_source(name: str) -> str:
+    """The Lua text of a script."""
+    return _SOURCES[name]
+
+
 def script_digest(name: str) -> str:
     """The name under which Redis knows a script."""
     return _DIGESTS[name]
 
 
 async def _teach(client: RedisClient) -> None:
-    pipeline = client.pipeline(transaction=False)
+    """Load all scripts everywhere: a slot on the move is served by a node that is not its owner yet."""
+    answers = await asyncio.gather(
+        *(_load(node) for node in await primaries(client)), return_exceptions=True
+    )
+    for answer in answers:
+        # A node that is away concerns only the calls for it; they will notice.
+        if isinstance(answer, BaseException) and not is_transient(answer):
+            raise answer
+
+
+async def _load(node: RedisClient) -> None:
+    pipeline = node.pipeline(transaction=False)
     for source in _SOURCES.values():
         pipeline.script_load(source)
     await pipeline.execute()
@@ -78,11 +101,12 @@ async def _teach(client: RedisClient) -> None:
 
 async def _send(client: RedisClient, calls: Sequence[ScriptCall]) -> list[Any]:
     if len(calls) == 1:
-        call = calls[0]
-        return [
-            await client.evalsha(_DIGESTS[call.name], len(call.keys), *call.keys, *call.arguments)
-        ]
+        return [await client.evalsha(*_words(calls[0]))]
     pipeline = client.pipeline(transaction=False)
     for call in calls:
-        pipeline.evalsha(_DIGESTS[call.name], len(call.keys), *call.keys, *call.arguments)
+        pipeline.evalsha(*_words(call))
     return await pipeline.execute()
+
+
+def _words(call: ScriptCall) -> tuple[Any, ...]:
+    return (_DIGESTS[call.name], len(call.keys), *call.keys, *call.arguments)

@@ -22,6 +22,7 @@ from common.streams import (
     wake,
 )
 from common.streams.node import Node
+from common.streams.scripts import script_source
 from tests.support.redis_cluster import running_cluster
 from tests.support.redis_sentinel import running_sentinel
 from tests.support.redis_server import running_redis
@@ -110,13 +111,11 @@ async def test_a_request_goes_its_whole_way(node: Node):
 async def test_a_blocked_reader_is_woken(node: Node):
     """Readers of a log and of wake messages wait on connections of their own and are served at once."""
     partition = Partition("m", 0)
-    readers = [
-        asyncio.create_task(reply_log.read_on(node, "g", "0-0")),
-        asyncio.create_task(wake.read_wakes(node, partition, "0-0")),
-    ]
+    log_reader = asyncio.create_task(reply_log.read_on(node, "g", "0-0"))
+    wake_reader = asyncio.create_task(wake.read_wakes(node, partition, "0-0"))
     appended = await reply_log.append(node, "g", b"x", {})
     await wake.order_drain(node, partition, "w", 5, bound_s=10)
-    log_entries, (_, names) = await asyncio.gather(*readers)
+    log_entries, (_, names) = await log_reader, await wake_reader
     assert (
         [entry.id for entry in log_entries] == [appended] == [await reply_log.last_id(node, "g")]
     )
@@ -147,11 +146,12 @@ async def test_requests_of_many_partitions_in_one_call(node: Node):
 
 
 async def test_steps_of_one_request_keep_their_order(node: Node):
-    """Dispatch, requeue, dispatch, end in one round trip are applied as written."""
+    """Dispatch, requeue, dispatch, end in one round trip are applied as written, known to Redis or not."""
     partition = Partition("m", 0)
     wanted = make_submission(partition)
     await inbox.create_groups(node, partition)
     _, mine = await owned(node, wanted)
+    await node.call(lambda client: client.script_flush())
     request_id, epoch = wanted.request_id, mine.epoch
     answers = await ownership.run_steps(
         node,
@@ -222,3 +222,23 @@ async def test_clock_health_and_policy(node: Node):
     assert await node.is_healthy(key)
     assert await node.is_healthy()
     assert await node.eviction_policy() == "noeviction"
+
+
+async def test_a_newer_process_meets_an_older_one_s_scripts(node: Node):
+    """Where Redis knows some scripts only, the first batch of a process is applied as written all the same."""
+    partition = Partition("m", 0)
+    wanted = make_submission(partition)
+    await inbox.create_groups(node, partition)
+    _, mine = await owned(node, wanted)
+    await node.call(lambda client: client.script_flush())
+    newer = Node(node.url)
+    await newer.call(lambda client: client.script_load(script_source("finish")))
+    answers = await ownership.run_steps(
+        newer,
+        [
+            ownership.take_step(wanted.request_id, mine.epoch, "w", "f"),
+            ownership.finish_step(wanted.request_id, mine.epoch, RequestStatus.FINISHED, b"t"),
+        ],
+    )
+    await newer.close()
+    assert answers == [ownership.Taken(b"body", 1), ownership.Done()]
