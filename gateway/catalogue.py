@@ -31,7 +31,6 @@ class Catalogue:
         self._models: dict[str, Model] = {}
         self._broken: dict[tuple[str, str], str] = {}
         self._refreshing = asyncio.Lock()
-        self._has_looked = False
 
     @property
     def models(self) -> Sequence[Model]:
@@ -61,14 +60,14 @@ class Catalogue:
         raise model_not_found(name)
 
     async def first_look(self) -> None:
-        """Wait until the models are known, as they are but for the first second of a process.
+        """Look now if no model is known: the first worker of a stack has just come, or this process has.
 
         Raises:
             Unavailable: Redis cannot be reached.
         """
-        if not self._has_looked:
+        if not self._models:
             async with self._refreshing:
-                if not self._has_looked:
+                if not self._models:
                     await self._load()
 
     async def run(self) -> None:
@@ -95,7 +94,6 @@ class Catalogue:
                 model = replace(model, num_partitions=count)
             if model is not None:
                 self._models[name] = model
-        self._has_looked = True
 
     async def _build(self, name: str, revision: str) -> Model | None:
         if (name, revision) in self._broken:
