@@ -33,6 +33,7 @@ _INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService
 _ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 # Leaving requests and undoing admissions; what Redis cannot take by then, leases bring about.
 _SETTLE_S = 3.0
+_LAST_CALLS_S = 0.5
 
 
 async def serve(settings: GatewaySettings, runtime: Runtime) -> None:
@@ -180,6 +181,8 @@ class Gateway:
             self._server.stop(self._settings.stop_grace_s), name="close server"
         )
         await self._relay.finish(self._settings.drain_s)
+        # What is left are watchers, who would stay for ever: the shorter grace cuts the longer one.
+        await self._server.stop(_LAST_CALLS_S)
         await closing
         await self._background.settle(_SETTLE_S)
         await self._relay.release()

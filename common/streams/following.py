@@ -64,6 +64,20 @@ async def read_record(
     return _record({_key(key): value for key, value in fields.items()}) if fields else None
 
 
+async def read_status(
+    node: Node, request_id: RequestId, *, bound_s: float | None
+) -> RequestStatus | None:
+    """The status alone, without the body that a record may hold; None: no such request.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``.
+    """
+    value = await node.call(
+        lambda client: client.hget(keys.record(request_id), "status"), bound_s=bound_s
+    )
+    return None if value is None else RequestStatus(value.decode())
+
+
 async def leave(
     node: Node, request_id: RequestId, follower: str, *, grace_ms: int, bound_s: float | None
 ) -> str:

@@ -5,7 +5,7 @@ import asyncio
 from common.clock import monotonic_s
 from common.domain import RequestId
 from common.errors import DeadlineExceeded, HeadraceError, Unavailable
-from common.streams.following import Record, read_record
+from common.streams.following import Record, read_record, read_status
 from common.streams.node import Node
 from gateway.relay.events import Event
 from gateway.relay.history import checkpoint_of, result_of
@@ -18,7 +18,8 @@ LOOK_AFTER_S = 2.5
 _REPAIR_INTERVAL_S = 0.5
 _LOOK_BOUND_S = 1.0
 # A missing record may be restored by a scheduler that holds it in memory; then it really is gone.
-_MISSING_FOR_S = 4.0
+_MISSING_FOR_S = 2.0
+_MISSING_LOOK_S = 0.9
 # The scheduler ends what has expired. Where none is alive, the gateway tells its client by itself.
 _EXPIRY_MARGIN_S = 5.0
 
@@ -40,7 +41,8 @@ class Follower:
         self._reader = reader
         self._changed = asyncio.Event()
         mailbox.wake = self._changed.set
-        self._quiet_since_s = self._looked_s = monotonic_s()
+        self._quiet_since_s = monotonic_s()
+        self._looked_s = float("-inf")
         self._missing_since_s: float | None = None
         self._verdict: HeadraceError | None = None
 
@@ -93,7 +95,8 @@ class Follower:
 
     async def _look_if_quiet(self) -> None:
         now_s = monotonic_s()
-        if now_s - max(self._looked_s, self._quiet_since_s) >= LOOK_AFTER_S:
+        pause_s = LOOK_AFTER_S if self._missing_since_s is None else _MISSING_LOOK_S
+        if now_s - max(self._looked_s, self._quiet_since_s) >= pause_s:
             await self._look(now_s)
         if now_s > self.expires_s + _EXPIRY_MARGIN_S and not self.mailbox.has_news:
             raise deadline_exceeded(self.mailbox)
@@ -101,22 +104,27 @@ class Follower:
     async def _look(self, now_s: float) -> None:
         self._looked_s = now_s
         try:
+            status = await read_status(self._node, self.request_id, bound_s=_LOOK_BOUND_S)
+            if status is None:
+                self._note_missing(now_s)
+                return
+            self._missing_since_s = None
+            if not status.is_final and not self.mailbox.is_broken:
+                return
             record = await read_record(self._node, self.request_id, bound_s=_LOOK_BOUND_S)
         except Unavailable:
             return  # what was accepted is still there; it goes on when Redis does
-        if record is None:
-            self._note_missing(now_s)
-            return
-        self._missing_since_s = None
-        if record.terminal or self.mailbox.is_broken:
+        if record is not None:
             await self.start_from(record)
 
     def _note_missing(self, now_s: float) -> None:
         if self._missing_since_s is None:
             self._missing_since_s = now_s
         elif now_s - self._missing_since_s >= _MISSING_FOR_S:
-            raise Unavailable(
-                "the queue has lost the request", reason="REQUEST_LOST", retry_after_s=1.0
+            self.end(
+                Unavailable(
+                    "the queue has lost the request", reason="REQUEST_LOST", retry_after_s=1.0
+                )
             )
 
 
