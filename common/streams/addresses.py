@@ -74,8 +74,9 @@ def parse_address(url: str) -> Address:
         raise BadRedisUrl(f"malformed: {error}") from None
     if parts.scheme not in _SCHEMES or "://" not in url:
         raise BadRedisUrl(f"must begin with one of {', '.join(f'{name}://' for name in _SCHEMES)}")
-    if parts.fragment:
-        raise BadRedisUrl("has a '#'; in a password it is written %23")
+    is_password_cut = "@" in parts.path + parts.query and "@" not in parts.netloc
+    if parts.fragment or (parts.netloc and is_password_cut):
+        raise BadRedisUrl("in a password '/', '?' and '#' are written %2F, %3F and %23")
     topology, has_tls = _SCHEMES[parts.scheme]
     credentials, _, hosts = parts.netloc.rpartition("@")
     username, _, password = credentials.partition(":")
