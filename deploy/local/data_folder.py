@@ -32,6 +32,11 @@ class DataFolder:
         """Ready files of the children; empty when nothing runs."""
         return self.root / "run"
 
+    @property
+    def temporary(self) -> Path:
+        """What libraries leave in the temporary folder of their process; gone at the end."""
+        return self.root / "tmp"
+
 
 @contextlib.contextmanager
 def open_data_folder(kept: Path | None) -> Iterator[DataFolder]:
@@ -39,10 +44,13 @@ def open_data_folder(kept: Path | None) -> Iterator[DataFolder]:
     root = kept or Path(tempfile.mkdtemp(prefix="headrace-local-"))
     try:
         folder = DataFolder(root)
-        for part in (folder.redis, folder.logs, folder.run):
+        for part in (folder.redis, folder.logs, folder.run, folder.temporary):
             part.mkdir(parents=True, exist_ok=True)
         with _locked(root):
-            yield folder
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder.temporary, ignore_errors=True)
     finally:
         if kept is None:
             shutil.rmtree(root)

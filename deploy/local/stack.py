@@ -100,7 +100,7 @@ class Stack:
                 *flags,
             ),
             readiness=ReadyFile(ready_file),
-            environment=environment,
+            environment={**environment, "TMPDIR": str(self.folder.temporary)},
             port_flags=port_flags,
             may_finish=may_finish,
             ready_within_s=ready_within_s,

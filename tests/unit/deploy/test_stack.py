@@ -17,7 +17,7 @@ def test_services_run_as_modules_of_this_python() -> None:
     spec = stack(LocalSettings(port=0)).gateway("redis://here")
     assert spec.command[:3] == (sys.executable, "-m", "gateway")
     assert " ".join(spec.command).endswith("--grpc-port 0")
-    assert spec.environment == {"HEADRACE_REDIS_URL": "redis://here"}
+    assert spec.environment == {"HEADRACE_REDIS_URL": "redis://here", "TMPDIR": "/data/tmp"}
 
 
 def test_worker_gets_only_what_was_chosen() -> None:
@@ -27,7 +27,7 @@ def test_worker_gets_only_what_was_chosen() -> None:
     chosen = stack(LocalSettings(model="m", quantization="nf4", engine="simulated"))
     command = " ".join(chosen.worker(3, "host:1").command)
     assert "--worker-id worker-3 --model m --quantization nf4 --engine simulated" in command
-    assert bare.environment == {"HEADRACE_SCHEDULERS": "host:1"}
+    assert bare.environment == {"HEADRACE_SCHEDULERS": "host:1", "TMPDIR": "/data/tmp"}
 
 
 def test_a_stop_is_waited_for_longer_than_it_may_take() -> None:
