@@ -73,7 +73,8 @@ class LogFold:
             return None
         if tokens.seq > self.next_seq:
             raise LogGapError(f"expected seq {self.next_seq}, found {tokens.seq}")
-        new = tokens.without_first(self.next_seq - tokens.seq)
+        known = self.next_seq - tokens.seq
+        new = tokens.without_first(known) if known else tokens
         self.next_seq = new.end_seq
         return new
 

@@ -29,6 +29,7 @@ class Delivery:
         with_ids: bool = True,
     ) -> None:
         """``story`` remembers what was delivered."""
+        story.mailbox = follower.mailbox
         self._follower = follower
         self._mailbox = follower.mailbox
         self._story = story
@@ -44,14 +45,18 @@ class Delivery:
         """
         sent_s = monotonic_s()
         while True:
-            for event in await self._follower.news():
+            events = await self._follower.news()
+            for event in events:
+                self._note(event)
                 await write(self._message(event))
-                sent_s = monotonic_s()
                 if isinstance(event, FinishRecord) and event.last:
                     return event
-            if monotonic_s() - sent_s >= self._keepalive_s:
+            now_s = monotonic_s()
+            if events:
+                sent_s = now_s
+            elif now_s - sent_s >= self._keepalive_s:
                 await write(self._keepalive())
-                sent_s = monotonic_s()
+                sent_s = now_s
 
     async def collect(self) -> list[ChoiceProgress]:
         """Every choice, once all of them have ended.
@@ -77,35 +82,29 @@ class Delivery:
                     return [*choices.values()]
 
     def _message(self, event: Event) -> pb.GenerateStreamResponse:
-        self._note(event)
-        usage = self._story.usage
-        match event:
-            case Delta():
-                return public.delta_event(
-                    event.seq,
-                    event.index,
-                    event.text,
-                    event.token_ids,
-                    usage,
-                    with_ids=self._with_ids,
-                )
-            case FinishRecord():
-                return public.finish_event(event, usage)
-            case PromptRecord():
-                return public.prompt_event(usage, 0)
+        if isinstance(event, Delta):
+            return public.delta_event(
+                event.seq,
+                event.index,
+                event.text,
+                event.token_ids,
+                self._mailbox.prompt_usage,
+                event.end_seq,
+                with_ids=self._with_ids,
+            )
+        if isinstance(event, FinishRecord):
+            return public.finish_event(event, self._story.usage)
+        return public.prompt_event(self._story.usage, 0)
 
     def _note(self, event: Event) -> None:
         story = self._story
-        match event:
-            case Delta():
-                story.usage = self._mailbox.usage(event.end_seq)
-                if story.first_token_s is None:
-                    story.first_token_s = monotonic_s()
-            case FinishRecord():
-                story.usage = self._mailbox.usage(max(event.seq, story.usage.completion_tokens))
-                story.finish = event
-            case PromptRecord():
-                story.usage = self._mailbox.usage(0)
+        if isinstance(event, Delta):
+            story.completion_tokens = event.end_seq
+            if story.first_token_s is None:
+                story.first_token_s = monotonic_s()
+        elif isinstance(event, FinishRecord):
+            story.completion_tokens = max(event.seq, story.completion_tokens)
+            story.finish = event
 
     def _keepalive(self) -> pb.GenerateStreamResponse:
         request_id = self._follower.request_id

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from opentelemetry.trace import Span
 
@@ -16,6 +16,7 @@ from common.records import FinishRecord
 from common.tracing import SpanKind, Tracing, context_of
 from gateway.caller import Caller
 from gateway.draft import ChatPrompt, Draft
+from gateway.relay.mailbox import Mailbox
 
 _MAX_ID_CHARS = 200
 
@@ -31,8 +32,14 @@ class Story:
     tenant: str = ""
     client_request_id: str = ""
     first_token_s: float | None = None
-    usage: Usage = field(default_factory=Usage)
+    completion_tokens: int = 0
     finish: FinishRecord | None = None
+    mailbox: Mailbox | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """Usage of what was delivered so far."""
+        return Usage() if self.mailbox is None else self.mailbox.usage(self.completion_tokens)
 
     @property
     def trace(self) -> TraceContext:

@@ -59,19 +59,32 @@ def prompt_event(usage: Usage, seq: int) -> pb.GenerateStreamResponse:
 
 
 def delta_event(
-    seq: int, index: int, text: str, token_ids: Sequence[int], usage: Usage, *, with_ids: bool
+    seq: int,
+    index: int,
+    text: str,
+    token_ids: Sequence[int],
+    usage: Usage,
+    completion_tokens: int,
+    *,
+    with_ids: bool,
 ) -> pb.GenerateStreamResponse:
-    """New output. Once per token: nothing here is done twice."""
-    return pb.GenerateStreamResponse(
-        seq=seq,
-        count=len(token_ids),
-        delta=gen.Delta(index=index, text=text, token_ids=token_ids if with_ids else None),
-        usage=gen.Usage(
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            cached_prompt_tokens=usage.cached_prompt_tokens,
-        ),
-    )
+    """New output. ``usage`` is that of the prompt; with this event, ``completion_tokens`` are generated.
+
+    Built once per token, so field by field: submessages given to a constructor are made and then copied.
+    """
+    message = pb.GenerateStreamResponse()
+    message.seq = seq
+    message.count = len(token_ids)
+    delta = message.delta
+    delta.index = index
+    delta.text = text
+    if with_ids:
+        delta.token_ids.extend(token_ids)
+    counted = message.usage
+    counted.prompt_tokens = usage.prompt_tokens
+    counted.completion_tokens = completion_tokens
+    counted.cached_prompt_tokens = usage.cached_prompt_tokens
+    return message
 
 
 def finish_event(finish: FinishRecord, usage: Usage) -> pb.GenerateStreamResponse:

@@ -20,6 +20,7 @@ from gateway.relay.events import Delta, Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+from dataclasses import replace
 
 
 class Mailbox:
@@ -37,6 +38,7 @@ class Mailbox:
         self._pending: list[Event] = []
         self._held: list[LogRecord] | None = None
         self.prompt: PromptRecord | None = None
+        self._prompt_usage = Usage()
 
     @property
     def is_done(self) -> bool:
@@ -53,11 +55,16 @@ class Mailbox:
         """Behind the last token that was read or skipped."""
         return max(self._next_out, self._fold.next_seq)
 
+    @property
+    def prompt_usage(self) -> Usage:
+        """Usage of the prompt alone; nothing counts before it was taken up."""
+        return self._prompt_usage
+
     def usage(self, completion_tokens: int) -> Usage:
-        """Usage with so many tokens generated; nothing counts before the prompt was taken up."""
+        """Usage with so many tokens generated."""
         if self.prompt is None:
             return Usage()
-        return Usage(self._prompt_tokens, completion_tokens, self.prompt.cached_tokens)
+        return replace(self._prompt_usage, completion_tokens=completion_tokens)
 
     def push(self, record: LogRecord) -> None:
         """A record from the log's end, in log order."""
@@ -112,6 +119,7 @@ class Mailbox:
             case PromptRecord() if None not in self._seen:
                 self._seen.add(None)
                 self.prompt = fact
+                self._prompt_usage = Usage(self._prompt_tokens, 0, fact.cached_tokens)
                 self._pending.append(fact)
             case FinishRecord() if fact.index not in self._seen:
                 self._seen.add(fact.index)

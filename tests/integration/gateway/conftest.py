@@ -50,7 +50,7 @@ class RunningGateway:
 
 @contextlib.asynccontextmanager
 async def running_gateway(
-    url: str, folder: Path, **changes: object
+    url: str, folder: Path, tracing: Tracing | None = None, **changes: object
 ) -> AsyncIterator[RunningGateway]:
     """A gateway of its own port."""
     facts: dict[str, object] = {
@@ -65,7 +65,7 @@ async def running_gateway(
         "gateway",
         "test",
         get_log("gateway"),
-        Tracing(Resource({})),
+        tracing or Tracing(Resource({})),
         Metrics(),
         Readiness(),
         asyncio.Event(),
