@@ -28,18 +28,22 @@ class Sentinels(Sentinel):
     def __init__(self, hosts: Sequence[Host], settings: dict[str, Any]) -> None:
         """``settings`` are those of connections to Sentinels."""
         super().__init__(hosts, sentinel_kwargs=settings)  # type: ignore[no-untyped-call]
+        self._last_failure = ""
 
     async def discover_master(self, service_name: str) -> Host:
         """The master's address, from the first Sentinel that knows a healthy one."""
         found = await first_answer(self._ask(one, service_name) for one in self.sentinels)
         if found is None:
-            raise MasterNotFoundError(f"no Sentinel knows a healthy master '{service_name}'")
+            raise MasterNotFoundError(
+                f"no Sentinel knows a healthy master '{service_name}'{self._last_failure}"
+            )
         return found
 
     async def _ask(self, sentinel: Any, service_name: str) -> Host | None:
         try:
             state = (await sentinel.sentinel_masters()).get(service_name)
-        except (redis.exceptions.RedisError, OSError):
+        except (redis.exceptions.RedisError, OSError) as error:
+            self._last_failure = f"; one said: {error}"
             return None
         if state is None or not self.check_master_state(state, service_name):
             return None

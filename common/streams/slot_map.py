@@ -26,6 +26,7 @@ class SlotMap:
         self._hosts: set[Host] = set()
         self._is_doubted = True
         self._reading = asyncio.Lock()
+        self._last_failure = ""
 
     def client(self, host: Host) -> Any:
         """The client of a node."""
@@ -68,13 +69,16 @@ class SlotMap:
             asked = random.sample(known, min(_MAX_ASKED, len(known)))
             owners = await first_answer(self._ask(host) for host in asked)
             if owners is None:
-                raise redis.exceptions.ConnectionError("no node of the cluster answers")
+                raise redis.exceptions.ConnectionError(
+                    f"no node of the cluster answers; one said: {self._last_failure}"
+                )
             await self._adopt(owners)
 
     async def _ask(self, host: Host) -> "_Layout | None":
         try:
             rows = await self.client(host).execute_command("CLUSTER", "SLOTS")
-        except (redis.exceptions.RedisError, OSError):
+        except (redis.exceptions.RedisError, OSError) as error:
+            self._last_failure = str(error)
             return None
         return _Layout(rows, asked=host) if rows else None
 

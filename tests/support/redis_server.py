@@ -170,11 +170,14 @@ def chosen_binary() -> Path:
 
 @contextlib.contextmanager
 def running_redis(
-    *, fsync: Fsync = Fsync.ALWAYS, binary: Path | None = None
+    *,
+    fsync: Fsync = Fsync.ALWAYS,
+    binary: Path | None = None,
+    options: Sequence[str] = (),
 ) -> Iterator[RedisServer]:
     """A started server in a temporary directory that goes away with it."""
     data_dir = Path(tempfile.mkdtemp(prefix="headrace-test-redis-"))
-    server = RedisServer(data_dir, fsync=fsync, binary=binary)
+    server = RedisServer(data_dir, fsync=fsync, binary=binary, options=options)
     try:
         server.start()
         yield server
