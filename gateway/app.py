@@ -88,8 +88,9 @@ class Gateway:
         self._add_services()
         await self._health.add_to(self._server)
         self._runtime.metrics.num_streams.watch(lambda: [(self._relay.num_followers, {})])
-        address = f"{self._settings.grpc_host}:{self._settings.grpc_port}"
-        port = self._bind(address)
+        host = self._settings.grpc_host
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        port = self._bind(f"{host}:{self._settings.grpc_port}")
         running = [
             self._tasks.create_task(work, name=name)
             for name, work in (
@@ -103,7 +104,7 @@ class Gateway:
         ]
         await self._server.start()
         self._runtime.log.info("gateway", gateway_id=self.gateway_id)
-        self._runtime.announce({"grpc": f"{self._settings.grpc_host}:{port}"})
+        self._runtime.announce({"grpc": f"{host}:{port}"})
         await self._runtime.stopping.wait()
         await self._stop()
         for task in running:

@@ -43,11 +43,6 @@ class QueueViews:
             if (view := self._views.get(partition)) is not None
         ]
 
-    @property
-    def all(self) -> Sequence[PartitionStatus]:
-        """Every snapshot, by model and partition."""
-        return [self._views[key] for key in sorted(self._views, key=str)]
-
     def num_workers(self, model: Model) -> int:
         """Workers that serve the model now."""
         return sum(len(view.workers) for view in self.of_model(model))
@@ -64,6 +59,15 @@ class QueueViews:
         else:
             self._views[partition] = view
         return view
+
+    async def refresh(self, models: Sequence[Model]) -> None:
+        """Look at the partitions of some models now, if Redis can be reached."""
+        try:
+            for model in models:
+                for partition in partitions_of(model):
+                    await self.look(partition)
+        except Unavailable:
+            self._log.debug("snapshots not read", error=self._node.last_error)
 
     def next_look(self) -> asyncio.Event:
         """Set when everything was looked at again."""

@@ -146,6 +146,7 @@ class InferenceService(rpc.InferenceServiceServicer):
         models = [m for m in self._parts.catalogue.models if m.card.model > request.page_token]
         size = min(request.page_size or _PAGE_SIZE, _PAGE_SIZE)
         page: Sequence[Model] = models[:size]
+        await self._parts.views.refresh(page)
         return pb.ListModelsResponse(
             models=[self._model_to_pb(model) for model in page],
             next_page_token=page[-1].card.model if len(models) > size else "",
@@ -154,6 +155,7 @@ class InferenceService(rpc.InferenceServiceServicer):
     async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.GetModelResponse:
         """Describe one model."""
         model = await self._parts.catalogue.get(request.model)
+        await self._parts.views.refresh([model])
         return pb.GetModelResponse(model=self._model_to_pb(model))
 
     async def _generate(

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from common.clock import monotonic_s
 from common.domain import RequestId
@@ -19,6 +19,7 @@ from gateway.settings import LONGEST_LIFE_S
 
 _TICK_S = 1.0
 _LEASE_BOUND_S = 1.0
+_GOODBYE_S = 1.0
 # A client that hangs up because its deadline passed: the scheduler is about to end the request as expired,
 # and must not find it cancelled.
 _DEADLINE_GRACE_MS = 5_000
@@ -122,7 +123,10 @@ class Relay:
         )
         for follower in [*self._followers]:
             follower.end(self._closing)
-        await self._all_left.wait()
+        # A client that does not read keeps its stream until the server cuts it.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await self._all_left.wait()
 
     async def release(self) -> None:
         """Give the lease back."""

@@ -78,9 +78,11 @@ def _check_token_ids(
 ) -> None:
     if not prompt.ids:
         findings.add("prompt.token_ids", "must hold at least one token")
-    elif len(prompt.ids) <= limits.context_tokens or truncate is not None:
+    num_used = len(prompt.ids) if truncate is None else min(truncate, len(prompt.ids))
+    if 0 < num_used <= limits.context_tokens:
         # Longer ones are refused for their length; looking at each id would only cost time.
-        findings.vocabulary("prompt.token_ids.ids", prompt.ids, limits.vocab_size)
+        first = len(prompt.ids) - num_used
+        findings.vocabulary("prompt.token_ids.ids", prompt.ids[first:], limits.vocab_size, first)
 
 
 def _check_chat(chat: ChatPrompt, findings: Findings) -> None:

@@ -49,11 +49,11 @@ class Findings:
         if len(text) > max_bytes or len(text.encode()) > max_bytes:
             self.add(field, f"must have at most {max_bytes} bytes")
 
-    def vocabulary(self, field: str, ids: Sequence[int], vocab_size: int) -> None:
-        """Token ids that the model knows."""
+    def vocabulary(self, field: str, ids: Sequence[int], vocab_size: int, first: int = 0) -> None:
+        """Token ids that the model knows; ``first`` is the index of the first of them."""
         if not ids or max(ids) < vocab_size:
             return
-        for index, token_id in enumerate(ids):
+        for index, token_id in enumerate(ids, first):
             if token_id >= vocab_size:
                 self.add(f"{field}[{index}]", f"must be below {vocab_size}, is {token_id}")
                 if len(self._violations) >= MAX_FINDINGS:
