@@ -1,0 +1,90 @@
+"""What a client saw of one request, checked while it arrives: no gap, no repeat, usage that adds up."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headrace.client import AsyncClient, HeadraceError
+from headrace.v1 import generation_pb2 as pb
+
+
+@dataclass
+class Outcome:
+    """The end of one stream."""
+
+    request_id: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    finish_reason: int = 0
+    error: HeadraceError | None = None
+    usage: pb.Usage = field(default_factory=pb.Usage)
+    seed: int = 0
+    timings: pb.Timings = field(default_factory=pb.Timings)
+
+    @property
+    def answer(self) -> tuple[list[int], str, int]:
+        """What must equal the undisturbed run."""
+        return self.token_ids, self.text, self.finish_reason
+
+
+class TokenCount:
+    """Tokens seen by all clients so far; wakes who waits for a number of them."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._waiting: list[tuple[int, asyncio.Event]] = []
+
+    def add(self, count: int) -> None:
+        self.value += count
+        for number, event in self._waiting:
+            if self.value >= number:
+                event.set()
+
+    async def more(self, count: int, *, within_s: float = 60) -> None:
+        """Wait until so many more tokens have been seen."""
+        event = asyncio.Event()
+        self._waiting.append((self.value + count, event))
+        async with asyncio.timeout(within_s):
+            await event.wait()
+
+
+async def collect(
+    client: AsyncClient,
+    prompt,
+    *,
+    count: TokenCount | None = None,
+    on_event: Callable[[object], None] | None = None,
+    **options,
+) -> Outcome:
+    """Follow a stream to its end. Asserts seq without gap or repeat, and cumulative usage."""
+    outcome = Outcome()
+    async with client.stream(prompt, **options) as stream:
+        try:
+            async for event in stream:
+                _take(outcome, event)
+                if on_event is not None:
+                    on_event(event)
+                if count is not None:
+                    count.add(event.count)
+        except HeadraceError as error:
+            outcome.error = error
+        outcome.request_id = outcome.request_id or stream.request_id or ""
+    return outcome
+
+
+def _take(outcome: Outcome, event) -> None:
+    kind = event.WhichOneof("event")
+    if kind == "accepted":
+        outcome.request_id, outcome.seed = event.accepted.request_id, event.accepted.seed
+    if kind == "delta":
+        assert event.seq == len(outcome.token_ids), (event.seq, len(outcome.token_ids))
+        assert event.count == len(event.delta.token_ids)
+        outcome.token_ids += event.delta.token_ids
+        outcome.text += event.delta.text
+        assert event.usage.completion_tokens == len(outcome.token_ids)
+    if kind == "finish":
+        assert event.seq == len(outcome.token_ids)
+        outcome.finish_reason = event.finish.finish_reason
+        outcome.timings.CopyFrom(event.finish.timings)
+    if kind in ("delta", "finish"):
+        outcome.usage.CopyFrom(event.usage)
