@@ -1,0 +1,113 @@
+"""Long waits and slow readers."""
+
+import asyncio
+
+import pytest
+
+from common.streams import cards
+from common.wire.card import encode_card
+from common.wire.snapshot import QueuePosition
+from headrace.v1 import generation_pb2 as gen
+from headrace.v1 import inference_service_pb2 as pb
+from tests.integration.gateway.conftest import RunningGateway, running_gateway
+from tests.integration.gateway.requests import (
+    assert_gapless,
+    drain,
+    max_tokens,
+    request,
+    text_of,
+)
+from tests.integration.gateway.scripted_scheduler import ScriptedScheduler, words
+from tests.integration.gateway.tiny_card import tiny_card
+from tests.support.time_scale import scaled
+
+pytestmark = pytest.mark.integration
+
+
+async def test_a_waiting_client_hears_where_it_stands(
+    scheduler: ScriptedScheduler, redis_server, tmp_path
+) -> None:
+    """Keepalives with status and position while queued, with the status alone while running."""
+    async with running_gateway(redis_server.url, tmp_path, keepalive_s=0.2) as gateway:
+        call = gateway.inference.GenerateStream(request())
+        stream = aiter(call)
+        name = (await anext(stream)).accepted.request_id
+        await scheduler.snapshot(positions=[QueuePosition(name, 4, "class")])
+        async with asyncio.timeout(scaled(5)):
+            while not (event := await anext(stream)).keepalive.HasField("queue_position"):
+                assert event.keepalive.status == gen.REQUEST_STATUS_QUEUED
+            assert event.keepalive.queue_position == 4
+            looked = await gateway.inference.GetRequest(pb.GetRequestRequest(request_id=name))
+            assert "position 4" in looked.waiting_for
+            led = await scheduler.next()
+            await led.prompt()
+            await led.tokens(1)
+            while event.WhichOneof("event") != "delta":
+                event = await anext(stream)
+            event = await anext(stream)
+            assert event.keepalive.status == gen.REQUEST_STATUS_RUNNING
+            assert event.seq == 1
+        await led.finish()
+        await drain(call)
+
+
+async def test_a_reader_that_comes_late_holds_up_nobody(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """What was generated meanwhile is all there; a stream beside it does not wait."""
+    lazy = gateway.inference.GenerateStream(request(stop=max_tokens(40)))
+    led = await scheduler.next()
+    await led.prompt()
+    for _ in range(200):
+        await led.tokens(1)
+    busy = gateway.inference.GenerateStream(request())
+    other = await scheduler.next()
+    await other.prompt()
+    await other.tokens(3)
+    await other.finish()
+    assert text_of(await drain(busy)) == "".join(words(0, 3))
+    await led.finish()
+    events = await drain(lazy)
+    assert assert_gapless(events) == 200
+    assert text_of(events) == "".join(words(0, 200))
+
+
+async def test_new_and_broken_cards(gateway: RunningGateway, scheduler: ScriptedScheduler) -> None:
+    """A new model is known at its first request; a card that cannot be used harms no other."""
+    node = scheduler.node
+    broken = tiny_card("broken", tokenizer_json=b"{}")
+    await cards.store_card(node, "broken", "r1", encode_card(broken))
+    await cards.store_card(node, "fresh", "r1", encode_card(tiny_card("fresh")))
+    with pytest.raises(Exception, match="cannot be used"):
+        await gateway.inference.GetModel(pb.GetModelRequest(model="broken"))
+    fresh = await gateway.inference.GetModel(pb.GetModelRequest(model="fresh"))
+    assert fresh.model.name == "fresh"
+    listed = await gateway.inference.ListModels(pb.ListModelsRequest(page_size=1))
+    assert [model.name for model in listed.models] == ["fresh"]
+    rest = await gateway.inference.ListModels(
+        pb.ListModelsRequest(page_token=listed.next_page_token)
+    )
+    assert [model.name for model in rest.models] == ["tiny"]
+
+
+async def test_truncation_is_on_token_borders(gateway: RunningGateway) -> None:
+    """The last tokens are kept."""
+    counted = await gateway.inference.CountTokens(
+        pb.CountTokensRequest(
+            model="tiny",
+            prompt=gen.Prompt(text="hello hello world", truncate_to_tokens=2),
+            return_token_ids=True,
+        )
+    )
+    assert list(counted.token_ids) == [3, 4]
+
+
+async def test_a_conversation_that_the_model_cannot_have(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """A model without a chat template refuses chat at its field."""
+    plain = tiny_card("plain", chat_template="")
+    await cards.store_card(scheduler.node, "plain", "r1", encode_card(plain))
+    chat = gen.ChatPrompt(messages=[gen.ChatMessage(role=gen.ROLE_USER, content="hello")])
+    with pytest.raises(Exception, match=r"prompt\.chat"):
+        await gateway.inference.Generate(request(model="plain", prompt=gen.Prompt(chat=chat)))
