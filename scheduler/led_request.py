@@ -57,7 +57,7 @@ class LedRequest:
     end_wanted: tuple[FinishReason, Failure | None] | None = None
     is_settling: bool = False
     is_returning: bool = False
-    awaits_verdict: bool = False
+    awaits_verdict: tuple[str, str] | None = None
     is_logged: bool = False
     is_checkpointing: bool = False
     checkpoint_seq: int = 0

@@ -36,7 +36,11 @@ class Returns:
 
     def go_on(self, request: LedRequest) -> None:
         """Requeue it, if everything about it is confirmed and decided."""
-        if not request.is_returning or request.num_unconfirmed or request.awaits_verdict:
+        if (
+            not request.is_returning
+            or request.num_unconfirmed
+            or request.awaits_verdict is not None
+        ):
             return
         request.is_returning = False
         led = self._led

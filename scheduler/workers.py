@@ -105,24 +105,27 @@ class Workers:
         self._doubtful.setdefault(name, []).extend(requests)
         for request in requests:
             request.worker_losses += 1
-            request.awaits_verdict = request.worker_losses >= MAX_WORKER_LOSSES
+            is_last = request.worker_losses >= MAX_WORKER_LOSSES
+            request.awaits_verdict = name if is_last else None
         led.alarms.set(led.clock() + led.settings.reconnect_grace_s, LossDecided(*name))
 
     def _absolve(self, session: WorkerSession) -> None:
         """The same incarnation is back: it had not died."""
         for request in self._doubtful.pop((session.worker_id, session.incarnation), []):
             request.worker_losses -= 1
-            request.awaits_verdict = False
+            request.awaits_verdict = None
             self._go_on(request)
 
     def loss_decided(self, alarm: LossDecided) -> None:
         """A worker had its time to come back, and has not."""
-        requests = self._doubtful.pop((alarm.worker_id, alarm.incarnation), None)
+        name = (alarm.worker_id, alarm.incarnation)
+        requests = self._doubtful.pop(name, None)
         if requests is None:
             return
         self._led.telemetry.worker_lost()
         for request in requests:
-            request.awaits_verdict = False
+            if request.awaits_verdict == name:
+                request.awaits_verdict = None
             self._go_on(request)
 
     def _go_on(self, request: LedRequest) -> None:

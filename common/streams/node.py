@@ -63,7 +63,7 @@ class Node:
             left_s = None if gives_up_at is None else gives_up_at - loop.time()
             try:
                 async with asyncio.timeout(left_s):
-                    return await operation(self._calls.client)
+                    return await _uncovered(operation(self._calls.client))
             except SUSPECTS as error:
                 self._note(error)
                 if gives_up_at is not None and loop.time() + pause_s >= gives_up_at:
@@ -74,7 +74,7 @@ class Node:
     async def read(self, operation: Callable[[RedisClient], Awaitable[T]]) -> T | None:
         """One blocking read; None after a transient error (and a short pause): the caller's loop goes on."""
         try:
-            return await operation(self._reads.client)
+            return await _uncovered(operation(self._reads.client))
         except SUSPECTS as error:
             self._note(error)
             await asyncio.sleep(0.1)
@@ -127,6 +127,21 @@ class Node:
             raise error
         self.num_errors += 1
         self.last_error = f"{type(error).__name__}: {error}"
+
+
+async def _uncovered(operation: Awaitable[T]) -> T:
+    """The result of ``operation``, unless the task was cancelled meanwhile.
+
+    The client library sends through ``asyncio.wait_for``, which before Python 3.12 loses a cancellation that comes
+    in the same moment as the result: the task would then run on, for ever.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    num_cancels = task.cancelling()
+    result = await operation
+    if task.cancelling() > num_cancels:
+        raise asyncio.CancelledError
+    return result
 
 
 def queue_unavailable() -> Unavailable:

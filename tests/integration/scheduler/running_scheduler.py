@@ -46,6 +46,12 @@ class RunningScheduler:
         async with asyncio.timeout(10):
             await self.task
 
+    async def metric_becomes(self, name: str, value: float, within_s: float = 5) -> None:
+        """Wait until a metric has a value: it moves when a grace has passed, which is no event here."""
+        async with asyncio.timeout(within_s):
+            while self.metric(name) != value:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
     def metric(self, name: str) -> float:
         lines = self.metrics.scrape()[0].decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))

@@ -1,7 +1,6 @@
 """A request from admission to ack, through a real scheduler, a real Redis and a real worker session."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -17,13 +16,6 @@ from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def node(redis_server: RedisServer) -> AsyncIterator[Node]:
-    node = Node(redis_server.url)
-    yield node
-    await node.close()
 
 
 async def test_a_request_runs_and_is_settled(redis_server: RedisServer, node: Node):

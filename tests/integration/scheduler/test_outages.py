@@ -1,0 +1,95 @@
+"""Redis stops, restarts and loses connections: nothing is lost, nobody takes over from anybody."""
+
+import asyncio
+
+import pytest
+
+from common import keys
+from common.streams import leases
+from common.streams.node import Node
+from tests.integration.scheduler.fake_gateway import PARTITION, eventually_empty, serving
+from tests.integration.scheduler.fake_worker import FakeWorker, expected, working
+from tests.integration.scheduler.running_scheduler import scheduling
+from tests.support.redis_server import RedisServer
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+
+
+async def test_redis_killed_and_restarted(redis_server: RedisServer, node: Node):
+    """kill -9 of Redis (AOF always) mid-generation: every stream ends with exactly its tokens."""
+    worker = FakeWorker(step_s=0.01)
+    async with (
+        scheduling(redis_server.url) as scheduler,
+        serving(node) as gateway,
+        working(worker, scheduler.address),
+    ):
+        prompts = [(n, 1) for n in range(12)]
+        ids = [await gateway.admit(prompt, max_tokens=120) for prompt in prompts]
+        await gateway.until(ids[0], lambda p: p.next_seq >= 20)
+        await asyncio.to_thread(redis_server.kill)
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(redis_server.restart)
+        for prompt, request_id in zip(prompts, ids, strict=True):
+            progress = await gateway.ended(request_id, within_s=30)
+            assert progress.choices[0].token_ids == expected(prompt, 120)
+        await eventually_empty(node)
+        assert scheduler.metric("headrace_takeovers_total") == 0
+
+
+async def test_a_stalled_redis_changes_no_leader(redis_server: RedisServer, node: Node):
+    """Redis hangs for longer than a lease: the leader goes on leading, the standby keeps standing by."""
+    worker = FakeWorker(step_s=0.02)
+    async with (
+        scheduling(redis_server.url, "s1") as leader,
+        serving(node) as gateway,
+        working(worker, leader.address),
+    ):
+        await worker.until(lambda w: w.received)
+        async with scheduling(redis_server.url, "s2") as standby:
+            request_id = await gateway.admit((7, 7), max_tokens=200)
+            await gateway.until(request_id, lambda p: p.next_seq >= 5)
+            redis_server.pause()
+            await asyncio.sleep(keys.LEADER_LEASE_MS / 1000 + 1.5)
+            redis_server.resume()
+            progress = await gateway.ended(request_id, within_s=30)
+            assert progress.choices[0].token_ids == expected((7, 7), 200)
+            holder = await leases.read_leader(node, PARTITION)
+            assert holder is not None
+            assert holder.address == leader.address
+            assert standby.metric("headrace_takeovers_total") == 0
+
+
+async def test_lost_connections_lose_nothing(redis_server: RedisServer, node: Node):
+    """All connections are cut again and again: appends are repeated, readers skip what they know."""
+    worker = FakeWorker(step_s=0.005)
+    async with (
+        scheduling(redis_server.url) as scheduler,
+        serving(node) as gateway,
+        working(worker, scheduler.address),
+    ):
+        ids = [await gateway.admit((n, 4), max_tokens=150) for n in range(8)]
+        async with asyncio.TaskGroup() as tasks:
+
+            async def cut() -> None:
+                while True:
+                    await asyncio.sleep(0.15)
+                    await node.call(lambda c: c.client_kill_filter(_type="normal", skipme=True))
+
+            cutting = tasks.create_task(cut())
+            for number, request_id in enumerate(ids):
+                progress = await gateway.ended(request_id, within_s=30)
+                assert progress.choices[0].token_ids == expected((number, 4), 150)
+            cutting.cancel()
+        await eventually_empty(node)
+
+
+async def test_a_scheduler_starts_before_redis(redis_server: RedisServer, node: Node):
+    """Redis comes later than its scheduler: the scheduler serves as soon as Redis does."""
+    await asyncio.to_thread(redis_server.stop)
+    worker = FakeWorker()
+    async with scheduling(redis_server.url) as scheduler, working(worker, scheduler.address):
+        await asyncio.to_thread(redis_server.restart)
+        async with serving(node) as gateway:
+            request_id = await gateway.admit((5, 5), max_tokens=3)
+            progress = await gateway.ended(request_id)
+            assert progress.choices[0].token_ids == expected((5, 5), 3)
