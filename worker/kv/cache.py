@@ -43,7 +43,7 @@ class PagedCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """Memory is touched only as blocks are used where the allocator allows it."""
+        """All memory is taken at once, so that what does not fit shows now and not under load."""
         self.layers = tuple(layers)
         self.num_blocks = num_blocks
         self.block_size = block_size

@@ -8,12 +8,12 @@ come from the layout alone.
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from worker.kv.cache import LayerShape
 from worker.model.errors import ModelRefused
-from worker.model.layout import StepLayout
+from worker.model.layout import MIN_ROWS, StepLayout
 
 PAGED = "headrace_paged"
 DISCOVER = "headrace_discover"
@@ -63,6 +63,8 @@ def _attend_one(
     """Heads that share a key head become queries of that head, so that keys are never repeated."""
     rows, num_heads, dim = query.shape
     packed = query.view(rows, keys.shape[2], -1, dim)
+    group = packed.shape[2]
+    packed = pad(packed, (0, 0, 0, max(0, MIN_ROWS - group)))
     out = scaled_dot_product_attention(
         packed,
         keys.transpose(1, 2),
@@ -70,7 +72,7 @@ def _attend_one(
         attn_mask=mask.expand(-1, -1, packed.shape[2], -1),
         scale=scaling,
     )
-    return out.reshape(rows, num_heads, -1)
+    return out[:, :, :group].reshape(rows, num_heads, -1)
 
 
 def _attend_chunk(
@@ -82,8 +84,9 @@ def _attend_chunk(
 ) -> torch.Tensor:
     """Tokens of one row; key heads are repeated by a view."""
     tokens, num_heads, dim = query.shape
-    kv_heads = keys.shape[1]
-    grouped = query.view(tokens, kv_heads, -1, dim).permute(
+    kv_heads, padded = keys.shape[1], mask.shape[2]
+    query = pad(query, (0, 0, 0, 0, 0, padded - tokens))
+    grouped = query.view(padded, kv_heads, -1, dim).permute(
         1, 2, 0, 3
     )  # [kv heads, group, tokens, dim]
     group = grouped.shape[1]
@@ -94,7 +97,7 @@ def _attend_chunk(
         attn_mask=mask,
         scale=scaling,
     )
-    return out.permute(2, 0, 1, 3).reshape(tokens, num_heads, -1)
+    return out.permute(2, 0, 1, 3)[:tokens].reshape(tokens, num_heads, -1)
 
 
 def discover_attention(

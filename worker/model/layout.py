@@ -23,6 +23,9 @@ MIN_ROWS = 4
 LENGTH_STEP = 64
 """Padded context lengths are multiples of this, so that the order of summation does not follow batch mates."""
 
+QUERY_STEP = 32
+"""Padded chunks are multiples of this: torch's attention takes queries by 32 or more, a shorter rest another way."""
+
 
 @dataclass(frozen=True, slots=True)
 class OneToken:
@@ -40,7 +43,7 @@ class Chunk:
     first: int
     last: int
     slots: torch.Tensor  # [length]
-    mask: torch.Tensor  # [1, 1, tokens, length], added to the scores
+    mask: torch.Tensor  # [1, 1, padded tokens, length], added to the scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class StepLayout:
     def _one_token(self, rows: Sequence[int], window: int | None) -> OneToken:
         starts = [_first_seen(self.rows[i].start, window) for i in rows]
         lengths = [self.rows[i].start + 1 - start for i, start in zip(rows, starts, strict=True)]
-        padded = _round_up(max(lengths))
+        padded = _round_up(max(lengths), LENGTH_STEP)
         slots = np.full((len(rows), padded), self.cache.zero_slot, np.int64)
         hidden = np.ones((len(rows), 1, 1, padded), bool)
         for line, (i, start, length) in enumerate(zip(rows, starts, lengths, strict=True)):
@@ -131,9 +134,10 @@ class StepLayout:
         end = row.start + last - first
         start = _first_seen(row.start, window)
         length = end - start
-        slots = np.full(_round_up(length), self.cache.zero_slot, np.int64)
+        slots = np.full(_round_up(length, LENGTH_STEP), self.cache.zero_slot, np.int64)
         slots[:length] = self._slots(row, start, end)
-        query = np.arange(row.start, end)[:, None]
+        # Padding queries go on behind the row's end; what they yield is thrown away.
+        query = np.arange(row.start, row.start + _round_up(last - first, QUERY_STEP))[:, None]
         seen = np.arange(start, start + len(slots))[None, :]
         hidden = seen > query
         if window is not None:
@@ -161,5 +165,5 @@ def _first_seen(position: int, window: int | None) -> int:
     return 0 if window is None else max(0, position - window + 1)
 
 
-def _round_up(length: int) -> int:
-    return -(-length // LENGTH_STEP) * LENGTH_STEP
+def _round_up(length: int, step: int) -> int:
+    return -(-length // step) * step

@@ -26,7 +26,7 @@ from worker.model.checkpoint import find_checkpoint
 from worker.model.decoder import Decoder
 from worker.model.errors import ModelRefused
 from worker.model.memory import MIB, PeakMemory, check_weights_fit, pool_size
-from worker.model.quantize import quantize
+from worker.model.quantize import replace_linears
 from worker.model.runner import TorchRunner
 from worker.model.self_check import self_check
 from worker.model.support import check_config, check_layers, check_model
@@ -149,7 +149,7 @@ def _load_decoder(
     check_model(model)
     if not exact:
         progress(f"quantizing to {settings.quantization}")
-    quantize(model, settings.quantization, double_quant=settings.double_quant, compute_dtype=dtype)
+    replace_linears(model, settings.quantization, double_quant=settings.double_quant, dtype=dtype)
     return Decoder(model)
 
 

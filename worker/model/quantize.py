@@ -1,9 +1,10 @@
-"""Replaces the linear layers of a loaded model by quantized ones.
+"""Replaces the linear layers of a loaded model: by quantized ones, or by ones with reproducible bits.
 
-Embeddings and head stay as they are: they decide single tokens and suffer most. GPT-2's transposed ``Conv1D``
+Embeddings and head are never quantized: they decide single tokens and suffer most. GPT-2's transposed ``Conv1D``
 becomes a linear layer first, so every mode works for it too.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,24 +14,43 @@ from transformers.pytorch_utils import Conv1D
 from common.domain import Quantization
 from worker.model.four_bit_linear import FourBitLinear
 from worker.model.int8_linear import Int8Linear
+from worker.model.tiled_linear import EXACT_TILES, TiledLinear
+
+Replacement = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
 
 
-def quantize(
-    model: Any, how: Quantization, *, double_quant: bool, compute_dtype: torch.dtype
+def replace_linears(
+    model: Any, how: Quantization, *, double_quant: bool, dtype: torch.dtype
 ) -> None:
-    """Quantize ``model`` in place; ``compute_dtype`` is what all other parameters are cast to."""
-    if how is not Quantization.NONE:
-        for parent, name, linear in _linears(model):
-            weight, bias = _weight_and_bias(linear)
-            quantized = (
-                Int8Linear.from_weight(weight, bias)
-                if how is Quantization.INT8
-                else FourBitLinear(
-                    weight, bias, how, double_quant=double_quant, compute_dtype=compute_dtype
-                )
+    """Quantize ``model`` in place and cast all other parameters to ``dtype``.
+
+    On a CPU, products that stay in float32 are tiled, and so is the head in any dtype: with int8 weights, whose
+    products are exact anyway, all of the model then gives the same bits in every batch.
+    """
+    on_cpu = model.get_input_embeddings().weight.device.type == "cpu"
+    replacement = _replacement(how, double_quant, dtype, on_cpu)
+    if replacement is not None:
+        for parent, name, layer in _linears(model):
+            setattr(parent, name, replacement(*_weight_and_bias(layer)))
+    _cast(model, dtype)
+    head = model.get_output_embeddings()
+    if on_cpu and isinstance(head, nn.Linear):
+        model.set_output_embeddings(TiledLinear(head.weight, head.bias, EXACT_TILES[dtype]))
+
+
+def _replacement(
+    how: Quantization, double_quant: bool, dtype: torch.dtype, on_cpu: bool
+) -> Replacement | None:
+    match how:
+        case Quantization.INT8:
+            return Int8Linear.from_weight
+        case Quantization.NF4 | Quantization.FP4:
+            return lambda weight, bias: FourBitLinear(
+                weight, bias, how, double_quant=double_quant, compute_dtype=dtype
             )
-            setattr(parent, name, quantized)
-    _cast(model, compute_dtype)
+        case Quantization.NONE if on_cpu and dtype is torch.float32:
+            return lambda weight, bias: TiledLinear(weight, bias, EXACT_TILES[dtype])
+    return None
 
 
 def _linears(model: Any) -> list[tuple[nn.Module, str, nn.Module]]:

@@ -1,0 +1,234 @@
+"""Loading: what the card says, what is refused by name, how the pool is sized."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+import transformers
+
+from common.domain import Quantization, SamplingParams
+from tests.support.drive_runner import Stream, drive
+from tests.support.tiny_models import CONTEXT_TOKENS, VOCAB_SIZE, make_tiny_model, tiny_config
+from worker.engine.model_settings import ModelSettings
+from worker.engine.runner import Draw, Drawn, Row, RowFailed
+from worker.model import memory
+from worker.model.errors import ModelDoesNotFit, ModelNotFound, ModelRefused, TokenizerRefused
+from worker.model.load import load_model
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return make_tiny_model("llama", tmp_path_factory.mktemp("llama") / "tiny-llama")
+
+
+def settings_for(folder, **changes) -> ModelSettings:
+    base = ModelSettings(model=str(folder), quantization=Quantization.NONE, kv_blocks=64)
+    return dataclasses.replace(base, **changes)
+
+
+def load(folder, **changes):
+    return load_model(settings_for(folder, **changes), lambda _: None)
+
+
+def test_the_card_describes_the_model(llama):
+    """Limits, tokens and names are the checkpoint's; defaults it does not give stay open."""
+    card = load(llama, context_tokens=500).card
+    assert card.model == "tiny-llama"
+    assert card.architecture == "LlamaForCausalLM"
+    assert (card.context_tokens, card.vocab_size, card.kv_capacity_tokens) == (
+        500,
+        VOCAB_SIZE,
+        1024,
+    )
+    assert card.eos_token_ids == (2,)
+    assert card.special_tokens["eos_token"] == "<|im_end|>"
+    assert "<|im_start|>" in card.chat_template
+    assert json.loads(card.tokenizer_json)["model"]["type"] == "BPE"
+    assert card.default_temperature is None
+
+
+def test_generation_defaults_are_the_models_own(llama, tmp_path):
+    """Sampling defaults and several eos ids come from generation_config.json."""
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for path in llama.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    generation = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "eos_token_id": [2, 5]}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    card = load(folder, served_model_name="other").card
+    assert (card.default_temperature, card.default_top_p, card.default_top_k) == (0.6, 0.9, None)
+    assert card.eos_token_ids == (2, 5)
+    assert card.model == "other"
+
+
+def test_revision_and_fingerprint_tell_models_apart(llama, tmp_path):
+    """Loading again gives the same names; quantization changes both, dtype the fingerprint alone, weights both."""
+    first, again = load(llama).card, load(llama).card
+    assert (first.revision, first.fingerprint) == (again.revision, again.fingerprint)
+    half = load(llama, dtype="bfloat16").card
+    assert half.revision == first.revision
+    assert half.fingerprint != first.fingerprint
+    others = [
+        load(llama, quantization=Quantization.INT8).card,
+        load(make_tiny_model("llama", tmp_path / "tiny-llama", seed=1)).card,
+    ]
+    assert len({first.revision, *(card.revision for card in others)}) == 3
+    assert len({first.fingerprint, *(card.fingerprint for card in others)}) == 3
+
+
+@pytest.mark.parametrize("quantization", list(Quantization))
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_every_quantization_runs(family, quantization, tmp_path):
+    """All formats load and produce text on linear layers and on GPT-2's transposed ones."""
+    folder = make_tiny_model(family, tmp_path / family)
+    loaded = load(folder, quantization=quantization, double_quant=True)
+    streams = [Stream([5, 6, 7, n], 8) for n in range(10, 13)]
+    drive(loaded.runner, streams)
+    assert all(len(stream.tokens) == 8 for stream in streams)
+
+
+@pytest.mark.parametrize("quantization", [Quantization.NONE, Quantization.INT8])
+def test_chunks_mates_and_resume_change_nothing(llama, quantization):
+    """Alone or together, in large or small chunks, from the start or resumed: the same tokens are sampled."""
+    runner = load(llama, quantization=quantization, kv_blocks=256).runner
+
+    def streams():
+        return [
+            Stream(
+                list(range(n, n + 20 + 9 * n)), 20, SamplingParams(seed=n, top_p=0.95), arrives=n
+            )
+            for n in range(3, 12)
+        ]
+
+    together, small, alone = streams(), streams(), streams()
+    drive(runner, together, budget=200)
+    drive(runner, small, budget=13)
+    for stream in alone:
+        stream.arrives = 0
+        stream.tokens = list(
+            together[alone.index(stream)].tokens[:7]
+        )  # as if 7 had been delivered
+        drive(runner, [stream])
+    assert [s.tokens for s in together] == [s.tokens for s in small] == [s.tokens for s in alone]
+
+
+def test_an_injected_nan_fails_one_row(llama):
+    """The row fails as NUMERIC, its neighbours draw what they would have drawn."""
+    runner = load(llama).runner
+    rows = [Row([5, 6, n], 0, [n], Draw(SamplingParams(seed=n), 0, 0)) for n in range(4)]
+    sound = runner.run(rows)
+    rows[1] = dataclasses.replace(rows[1], inject_nan=True)
+    results = runner.run(rows)
+    assert isinstance(results[1], RowFailed)
+    assert results[1].reason == "NUMERIC"
+    assert [results[i] for i in (0, 2, 3)] == [sound[i] for i in (0, 2, 3)]
+
+
+def test_rows_without_a_draw_give_nothing(llama):
+    """A step inside known tokens returns None for its row and still fills the cache."""
+    runner = load(llama).runner
+    draw = Draw(SamplingParams(seed=0, temperature=0.0), 0, 0)
+    whole = runner.run([Row([5, 6, 7, 8], 0, [0], draw)])
+    assert runner.run([Row([5, 6], 0, [1], None)]) == [None]
+    assert runner.run([Row([7, 8], 2, [1], draw)]) == whole
+    assert isinstance(whole[0], Drawn)
+    assert runner.run([]) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (transformers.T5Config(num_layers=1, d_model=8, d_ff=8, num_heads=2), "encoder-decoder"),
+        (transformers.BertConfig(num_hidden_layers=1), "causal"),
+        (transformers.MambaConfig(num_hidden_layers=1, hidden_size=16, vocab_size=384), ""),
+        (transformers.LlavaConfig(), "multi-modal"),
+    ],
+    ids=lambda value: getattr(value, "model_type", None),
+)
+def test_other_architectures_are_refused_by_name(config, reason, llama, tmp_path):
+    """What is no plain decoder is refused before any weight is looked for."""
+    config.save_pretrained(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((llama / name).read_bytes())
+    if config.model_type == "mamba":
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(ModelRefused, match=rf"(?i){config.model_type}.*{reason}"):
+        load(tmp_path)
+
+
+def test_a_model_whose_attention_does_more_is_refused(llama, monkeypatch):
+    """When paged output differs from the model's own, the self-check refuses instead of serving it."""
+    monkeypatch.setattr(
+        "worker.model.layout._first_seen", lambda position, _: max(0, position - 3)
+    )
+    with pytest.raises(ModelRefused, match=r"LlamaForCausalLM.*differs"):
+        load(llama)
+
+
+def test_missing_things_have_names(tmp_path):
+    """No config, no tokenizer, an unknown dtype: each its own error."""
+    with pytest.raises(ModelNotFound, match=r"config\.json"):
+        load(tmp_path)
+    tiny_config("llama").save_pretrained(tmp_path)
+    with pytest.raises(TokenizerRefused):
+        load(tmp_path)
+
+
+def test_an_unknown_dtype_is_refused(llama):
+    """Only floating-point dtypes of torch that models use."""
+    with pytest.raises(ModelRefused, match="int4"):
+        load(llama, dtype="int4")
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("changes", "free_mib", "blocks"),
+    [
+        ({"kv_blocks": 7}, 1000, 7),
+        ({"kv_blocks": None, "kv_memory_mb": 10}, 1000, 10),
+        ({"kv_blocks": None}, 1000, 225),  # a quarter of what activations leave
+        ({"kv_blocks": None, "max_seqs": 2}, 10_000, 128),  # no more than all sequences can fill
+    ],
+)
+def test_pool_size(changes, free_mib, blocks, monkeypatch, tmp_path):
+    """Settings win, else a share of what is free; blocks here are of 1 MiB, a request takes 64."""
+    monkeypatch.setattr(memory, "available_bytes", lambda _: free_mib * memory.MIB)
+    size = pool_size(settings_for(tmp_path, **changes))
+    assert size.num_blocks == blocks
+
+
+@pytest.mark.parametrize(
+    ("changes", "free_mib"),
+    [
+        ({"kv_blocks": None}, 300),
+        ({"kv_blocks": 2000}, 1000),
+        ({"kv_blocks": None, "kv_memory_mb": 0}, 9),
+    ],
+)
+def test_what_does_not_fit_is_an_error(changes, free_mib, monkeypatch, tmp_path):
+    """Too little for one full request, for the settings, or for anything at all."""
+    monkeypatch.setattr(memory, "available_bytes", lambda _: free_mib * memory.MIB)
+    with pytest.raises(ModelDoesNotFit, match="MiB"):
+        pool_size(settings_for(tmp_path, **changes))
+
+
+def pool_size(settings):
+    return memory.pool_size(
+        settings,
+        block_bytes=memory.MIB,
+        context_tokens=CONTEXT_TOKENS,
+        activation_bytes=100 * memory.MIB,
+        device=CPU,
+    )
+
+
+def test_weights_that_do_not_fit_are_refused_before_loading(llama, monkeypatch):
+    """A checkpoint larger than memory never starts to load."""
+    monkeypatch.setattr(memory, "available_bytes", lambda _: 1000)
+    with pytest.raises(ModelDoesNotFit, match="weights"):
+        load(llama)
