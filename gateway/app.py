@@ -121,7 +121,11 @@ class Gateway:
         )
 
     def _parts(self) -> Parts:
-        runtime, settings, lookup = self._runtime, self._settings, Lookup(self._node)
+        runtime, settings, lookup = (
+            self._runtime,
+            self._settings,
+            Lookup(self._node, self._relay.recent_ends),
+        )
         preparation = Preparation(
             self._catalogue,
             self.tokenizer,

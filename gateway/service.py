@@ -122,7 +122,7 @@ class InferenceService(rpc.InferenceServiceServicer):
     ) -> pb.GetRequestResponse:
         """Tell where a request is."""
         tenant = caller_of(context).tenant
-        request_id, record = await self._parts.lookup.find(request.request_id, tenant)
+        request_id, record = await self._parts.lookup.find_settled(request.request_id, tenant)
         return view_of(request_id, record, self._parts.views.view(request_id.partition))
 
     async def CountTokens(

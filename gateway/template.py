@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
 import jinja2.sandbox
 
 from common.errors import FieldViolation, InvalidRequest
@@ -75,11 +78,22 @@ def _refusal(description: str) -> InvalidRequest:
     return InvalidRequest([FieldViolation(_FIELD, description)])
 
 
+class _Generation(jinja2.ext.Extension):
+    """``{% generation %}`` marks the assistant's words for training; here it means nothing."""
+
+    tags = {"generation"}  # noqa: RUF012 - the library's own declaration
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        """What is inside, as if the marks were not there."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
 def _environment() -> jinja2.Environment:
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
-        extensions=["jinja2.ext.loopcontrols"],
+        extensions=["jinja2.ext.loopcontrols", _Generation],
         autoescape=False,
     )
     environment.filters["tojson"] = _tojson

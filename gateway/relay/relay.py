@@ -15,6 +15,7 @@ from gateway.background import Background
 from gateway.relay.follower import LOOK_AFTER_S, Follower
 from gateway.relay.mailbox import Mailbox
 from gateway.relay.readers import Readers
+from gateway.relay.recent_ends import RecentEnds
 from gateway.settings import LONGEST_LIFE_S
 
 _TICK_S = 1.0
@@ -50,6 +51,7 @@ class Relay:
         self._all_left.set()
         self._closing: Unavailable | None = None
         self.gateway_id = gateway_id
+        self.recent_ends = RecentEnds()
         self.readers = Readers(node, gateway_id, background, log)
 
     @property
@@ -86,7 +88,9 @@ class Relay:
                 reader.remove(str(request_id), mailbox)
                 if not self._followers:
                     self._all_left.set()
-                if follower.is_joined and not mailbox.is_done:
+                if mailbox.is_done:
+                    self.recent_ends.note(str(request_id))
+                elif follower.is_joined:
                     self._leave(follower, name)
 
     def cancel(self, request_id: RequestId, reason: str) -> None:

@@ -123,6 +123,11 @@ class Led:
             await self.append(finish)
         else:
             self.progress.add(finish)
+        await self.settle(reason, failure)
+
+    async def settle(self, reason: FinishReason, failure: Failure | None = None) -> None:
+        """The terminal record of what is in `progress`, then the ack."""
+        timings = Timings(queue_s=0.001, total_s=0.5, attempts=1)
         usage: Usage = self.progress.usage(len(self.request.prompt_token_ids))
         terminal = TerminalRecord(
             status_of_finish(reason),

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from common.domain import FinishReason
+from common.records import FinishRecord
 from common.streams import cards
 from common.wire.card import encode_card
 from common.wire.snapshot import QueuePosition
@@ -70,6 +72,22 @@ async def test_a_reader_that_comes_late_holds_up_nobody(
     events = await drain(lazy)
     assert assert_gapless(events) == 200
     assert text_of(events) == "".join(words(0, 200))
+
+
+async def test_who_was_told_the_end_is_not_told_that_it_runs(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """The record is a moment behind the log; a look-up right after the end waits for it."""
+    call = gateway.inference.GenerateStream(request())
+    led = await scheduler.next()
+    await led.prompt()
+    await led.append(FinishRecord(0, 0, FinishReason.STOP))
+    await drain(call)
+    looking = asyncio.ensure_future(
+        gateway.inference.GetRequest(pb.GetRequestRequest(request_id=str(led.id)))
+    )
+    await led.settle(FinishReason.STOP)
+    assert (await looking).status == gen.REQUEST_STATUS_FINISHED
 
 
 async def test_new_and_broken_cards(gateway: RunningGateway, scheduler: ScriptedScheduler) -> None:

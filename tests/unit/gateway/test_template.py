@@ -30,6 +30,12 @@ def test_blocks_are_trimmed() -> None:
     assert rendered("{% if true %}\n    a\n  {% endif %}\nb") == "    a\nb"
 
 
+def test_marks_for_training_mean_nothing() -> None:
+    """Templates that carry them render as if they were not there."""
+    source = "{% for m in messages %}{% generation %}{{ m.role }},{% endgeneration %}{% endfor %}"
+    assert rendered(source) == "system,user,"
+
+
 def test_tojson_keeps_characters() -> None:
     """Text goes to a model, not into a page."""
     chat = ChatPrompt([ChatMessage("user", "<ü>")])
