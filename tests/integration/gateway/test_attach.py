@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import dataclasses
+import random
 
 import grpc
 import grpc.aio
@@ -190,3 +191,35 @@ async def test_the_gateway_dies_and_the_client_goes_on_elsewhere(
     assert kinds(events)[0] == "accepted"
     assert assert_gapless(events, 5) == 6
     await stopping
+
+
+async def test_attaching_again_and_again_while_tokens_flow(
+    gateway: RunningGateway, other_gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """From random seqs at random moments, on both gateways, across checkpoints: always exactly the rest."""
+    total = 240
+    dice = random.Random(11)
+    call = gateway.inference.GenerateStream(request())
+    led = await scheduler.next()
+    await led.prompt()
+
+    async def follow(number: int) -> None:
+        from_seq = dice.randint(0, led.progress.next_seq)
+        place = (gateway, other_gateway)[number % 2]
+        message = pb.AttachRequest(request_id=str(led.id), from_seq=from_seq)
+        events = await attached(place.inference.Attach(message))
+        assert assert_gapless(events, from_seq) == total
+        assert text_of(events) == "".join(words(from_seq, total - from_seq))
+
+    async with asyncio.TaskGroup() as tasks:
+        number = 0
+        while led.progress.next_seq < total:
+            await led.tokens(dice.choice([1, 2, 3]) if led.progress.next_seq < total - 3 else 1)
+            if dice.random() < 0.3:
+                tasks.create_task(follow(number))
+                number += 1
+            if dice.random() < 0.1:
+                await led.checkpoint()
+        await led.finish()
+    assert number > 10
+    assert text_of(await drain(call)) == "".join(words(0, total))
