@@ -10,9 +10,14 @@ async def store_card(node: Node, model: str, revision: str, card: bytes) -> None
     await node.call(lambda client: client.hset(keys.model_index(), model, revision))
 
 
-async def has_card(node: Node, model: str, revision: str) -> bool:
-    """Whether the card is stored."""
-    return bool(await node.call(lambda client: client.exists(keys.card(model, revision))))
+async def has_card(node: Node, model: str, revision: str, *, bound_s: float | None = None) -> bool:
+    """Whether the card is stored.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``.
+    """
+    key = keys.card(model, revision)
+    return bool(await node.call(lambda client: client.exists(key), bound_s=bound_s))
 
 
 async def read_index(node: Node, *, bound_s: float | None = None) -> dict[str, str]:

@@ -15,6 +15,7 @@ MAX_CHUNK_BYTES = 1024 * 1024
 MAX_CARD_BYTES = 64 * 1024 * 1024
 # For all chunks of a big card over a slow link.
 TIMEOUT_S = 60.0
+REDIS_TIMEOUT_S = 5.0
 
 
 class CardRefused(Exception):
@@ -32,8 +33,9 @@ async def ensure_card(
     Raises:
         CardRefused: the chunks make no card, or another one.
         TimeoutError: they did not come in time.
+        Unavailable: the store does not answer.
     """
-    if await cards.has_card(node, hello.model, hello.model_revision):
+    if await cards.has_card(node, hello.model, hello.model_revision, bound_s=REDIS_TIMEOUT_S):
         return
     async with asyncio.timeout(TIMEOUT_S):
         await request()

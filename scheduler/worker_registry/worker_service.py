@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 import grpc.aio
 
 from common.domain import MODEL_NAME, Partition
+from common.errors import Unavailable
 from common.logs import get_log
 from common.streams import cards, leases
 from common.streams.node import Node
@@ -28,6 +29,7 @@ from scheduler.worker_registry.session import WorkerSession
 HELLO_TIMEOUT_S = 10.0
 # A first leader of a new model stands within milliseconds; whoever waits longer is better off asking again.
 DOOR_TIMEOUT_S = 2.0
+LOOK_INTERVAL_S = 0.25
 REDIS_TIMEOUT_S = 5.0
 # Life signs that may be missing before a worker counts as gone; the half one is for a busy network.
 MISSED_HEARTBEATS = 3.5
@@ -80,6 +82,8 @@ class WorkerService(WorkerServiceServicer):
         except (Refused, CardRefused, UndecodableError) as error:
             _log.warning("worker refused", error=str(error), peer=context.peer())
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except Unavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)
         except (TimeoutError, StopAsyncIteration):
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the greeting took too long")
 
@@ -104,13 +108,25 @@ class WorkerService(WorkerServiceServicer):
         if door is not None:
             return door
         self._announce(hello.model)
-        for index in range(await cards.partition_count(self._node, hello.model)):
+        for _ in range(round(DOOR_TIMEOUT_S / LOOK_INTERVAL_S)):
+            address = await self._leader_elsewhere(hello.model)
+            if address is not None:
+                return address
+            door = await self._doors.wait_for(hello.model, LOOK_INTERVAL_S)
+            if door is not None:
+                return door
+        return ""
+
+    async def _leader_elsewhere(self, model: str) -> str | None:
+        for index in range(
+            await cards.partition_count(self._node, model, bound_s=REDIS_TIMEOUT_S)
+        ):
             leader = await leases.read_leader(
-                self._node, Partition(hello.model, index), bound_s=REDIS_TIMEOUT_S
+                self._node, Partition(model, index), bound_s=REDIS_TIMEOUT_S
             )
             if leader is not None and leader.scheduler_id != self._scheduler_id:
                 return leader.address
-        return await self._doors.wait_for(hello.model, DOOR_TIMEOUT_S) or ""
+        return None
 
     async def _converse(
         self,

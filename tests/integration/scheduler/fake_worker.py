@@ -115,6 +115,10 @@ class FakeWorker:
         self.outbox.put_nowait(message)
 
     @property
+    def is_welcome(self) -> bool:
+        return any(message.HasField("welcome") for message in self.received)
+
+    @property
     def credit(self) -> pb.Credit:
         free = self.max_seqs - len(self.running)
         return pb.Credit(free_seqs=free, free_blocks=self.num_kv_blocks - 8 * len(self.running))

@@ -149,7 +149,7 @@ async def test_damage_is_contained(redis_server: RedisServer, node: Node):
         serving(node) as gateway,
         working(worker, scheduler.address),
     ):
-        await worker.until(lambda w: w.received)
+        await worker.until(lambda w: w.is_welcome)
         bad_header = await gateway.admit(header=b"\xff\xff")
         bad_body = await gateway.admit(body=b"\xff\xff")
         for bad in (bad_header, bad_body):

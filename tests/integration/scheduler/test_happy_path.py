@@ -26,7 +26,7 @@ async def test_a_request_runs_and_is_settled(redis_server: RedisServer, node: No
         serving(node) as gateway,
         working(worker, scheduler.address),
     ):
-        await worker.until(lambda w: any(m.HasField("welcome") for m in w.received), within_s=2)
+        await worker.until(lambda w: w.is_welcome, within_s=2)
         request_id = await gateway.admit((5, 6), max_tokens=4)
         progress = await gateway.ended(request_id)
         assert progress.choices[0].token_ids == expected((5, 6), 4)
@@ -47,7 +47,7 @@ async def test_a_new_models_card_is_stored(redis_server: RedisServer, node: Node
     """A worker's card comes in chunks, is checked against its hash, and makes the model known."""
     worker = FakeWorker()
     async with scheduling(redis_server.url) as scheduler, working(worker, scheduler.address):
-        await worker.until(lambda w: any(m.HasField("welcome") for m in w.received))
+        await worker.until(lambda w: w.is_welcome)
         assert await cards.read_index(node) == {MODEL: "r1"}
         data = await cards.read_card(node, MODEL, "r1")
         assert decode_card(data or b"") == make_card()

@@ -44,7 +44,7 @@ async def test_a_stalled_redis_changes_no_leader(redis_server: RedisServer, node
         serving(node) as gateway,
         working(worker, leader.address),
     ):
-        await worker.until(lambda w: w.received)
+        await worker.until(lambda w: w.is_welcome)
         async with scheduling(redis_server.url, "s2") as standby:
             request_id = await gateway.admit((7, 7), max_tokens=200)
             await gateway.until(request_id, lambda p: p.next_seq >= 5)

@@ -67,7 +67,7 @@ async def test_a_started_request_waits_for_equal_numerics(redis_server: RedisSer
         serving(node) as gateway,
         working(other, scheduler.address),
     ):
-        await other.until(lambda w: w.received)
+        await other.until(lambda w: w.is_welcome)
         other.max_seqs = 0  # keeps it from taking the fresh request
         await asyncio.sleep(0.2)
         async with working(first, scheduler.address) as task:
@@ -145,7 +145,7 @@ async def test_a_standby_takes_over(redis_server: RedisServer, node: Node):
         serving(node) as gateway,
         working(worker, leader.address),
     ):
-        await worker.until(lambda w: w.received)
+        await worker.until(lambda w: w.is_welcome)
         async with scheduling(redis_server.url, "s2") as standby:
             # Workers know both schedulers; this one dials the leader, then whoever it is sent to.
             prompts = [(n, 3) for n in range(6)]
