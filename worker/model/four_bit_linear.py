@@ -5,14 +5,12 @@ which bitsandbytes' CPU kernels (0.50) mostly decode wrongly; their fused produc
 are padded with zeros to both, and the padding is cut off again.
 """
 
-import logging
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn.functional import pad
 
 from common.domain import Quantization
+from worker.model.quiet_bitsandbytes import bitsandbytes
 
 _BLOCK = 64
 _ROWS = 32
@@ -34,7 +32,7 @@ class FourBitLinear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self._extra_in = -self.in_features % _BLOCK
-        bnb = _bitsandbytes()
+        bnb = bitsandbytes()
         padded = pad(weight, (0, self._extra_in, 0, -self.out_features % _ROWS)).contiguous()
         layer = bnb.nn.Linear4bit(
             padded.shape[1],
@@ -57,11 +55,3 @@ class FourBitLinear(nn.Module):
             inputs = pad(inputs, (0, self._extra_in))
         out: torch.Tensor = self._layer(inputs)[..., : self.out_features]
         return out if self.bias is None else out + self.bias
-
-
-def _bitsandbytes() -> Any:
-    """The library, without its advice to install optional kernels."""
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-    import bitsandbytes
-
-    return bitsandbytes

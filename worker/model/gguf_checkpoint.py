@@ -4,7 +4,9 @@ The folder appears by a rename, complete or not at all. Several workers that sta
 them; a crash leaves at most a folder with a temporary name, which the next conversion removes.
 """
 
+import contextlib
 import hashlib
+import io
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -69,9 +71,11 @@ def _convert(gguf: Path, folder: Path) -> None:
         if key.startswith(("general.", "tokenizer."))
     }
     build_tokenizer(metadata).save_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
-    )
+    # transformers draws a progress bar here that no setting turns off; errors are exceptions all the same.
+    with contextlib.redirect_stderr(io.StringIO()):
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+        )
     # save_pretrained refuses what it believes to be quantized; the tensors are plain by now.
     config = model.config
     del config.quantization_config

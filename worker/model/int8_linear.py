@@ -17,6 +17,8 @@ from typing import Self
 import torch
 from torch import nn
 
+from worker.model.quiet_bitsandbytes import bitsandbytes
+
 _LEVELS = 127.0
 _FINE = 254.0
 
@@ -38,11 +40,10 @@ class Int8Linear(nn.Module):
 
     @classmethod
     def from_weight(cls, weight: torch.Tensor, bias: torch.Tensor | None) -> Self:
-        """Quantize ``weight`` [out, in] the way bitsandbytes does."""
-        rows = weight.float()
-        largest = rows.abs().amax(dim=1, keepdim=True)
-        steps = torch.round(rows * (_LEVELS / largest.clamp_min(torch.finfo(torch.float32).tiny)))
-        return cls(steps.to(torch.int8), (largest / _LEVELS).squeeze(1), bias)
+        """Quantize ``weight`` [out, in] by bitsandbytes; its CUDA kernel takes float16 only."""
+        source = weight.half() if weight.is_cuda else weight.float()
+        steps, largest, _ = bitsandbytes().functional.int8_vectorwise_quant(source)
+        return cls(steps, largest / _LEVELS, bias)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """[..., in] to [..., out], in the dtype of ``inputs``."""

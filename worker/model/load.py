@@ -34,6 +34,8 @@ from worker.model.tokenizer import read_tokenizer
 
 Progress = Callable[[str], None]
 
+_WARM_UP_TOKENS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
@@ -184,9 +186,9 @@ def _make_cache(
 
 
 def _warm_up(runner: TorchRunner, settings: ModelSettings, context_tokens: int) -> None:
-    """A chunk of the largest size and a decode, in blocks that nobody holds yet."""
+    """A chunk and a decode, in blocks that nobody holds yet; the measured step was as large as steps get."""
     room = min(context_tokens, runner.num_blocks * runner.block_size)
-    length = max(1, min(settings.max_batch_tokens, room - 1))
+    length = max(1, min(settings.max_batch_tokens, _WARM_UP_TOKENS, room - 1))
     blocks = range(-(-(length + 1) // runner.block_size))
     draw = Draw(SamplingParams(seed=0), 0, 0)
     runner.run([Row([0] * length, 0, blocks, draw)])
