@@ -27,8 +27,9 @@ def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn | RowFaile
         return []
     logits = logits.float()
     sound = _finite(logits)
-    # What a broken row holds must not matter: it goes on as zeros and its token is thrown away.
-    logits = torch.where(sound.unsqueeze(-1), logits, 0.0)
+    if not bool(sound.all()):
+        # What a broken row holds must not matter: it goes on as zeros and its token is thrown away.
+        logits = torch.where(sound.unsqueeze(-1), logits, 0.0)
     tokens = logits.argmax(dim=-1)
     random = [i for i, draw in enumerate(draws) if draw.params.temperature > 0]
     if random:
