@@ -1,11 +1,11 @@
 """Model cards as stored in Redis and sent by workers."""
 
 from google.protobuf.message import DecodeError
-from headrace.internal.v1 import records_pb2 as pb
-from headrace.v1 import generation_pb2
 
 from common.model_card import ModelCard
 from common.wire.records import UndecodableError
+from headrace.internal.v1 import records_pb2 as pb
+from headrace.v1 import generation_pb2
 
 
 def encode_card(card: ModelCard) -> bytes:

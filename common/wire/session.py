@@ -7,14 +7,13 @@ nothing for each token.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headrace.internal.v1 import records_pb2
-from headrace.internal.v1 import worker_service_pb2 as pb
-
 from common.domain import FinishReason, MatchedStop, TraceContext
 from common.records import Failure, Progress, PromptRecord
 from common.wire import vocabulary
 from common.wire.records import UndecodableError, failure_from_pb, progress_to_pb, prompt_from_pb
 from common.wire.request import parse_body
+from headrace.internal.v1 import records_pb2
+from headrace.internal.v1 import worker_service_pb2 as pb
 
 PROTOCOL = 1
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
-from headrace.internal.v1 import records_pb2 as pb
 
 from common.domain import Partition, Priority
 from common.wire import vocabulary
 from common.wire.records import UndecodableError
+from headrace.internal.v1 import records_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ import grpc
 from google.protobuf import any_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
-from headrace.v1 import inference_service_pb2 as pb
 
 from common import errors
 from common.records import Failure
+from headrace.v1 import inference_service_pb2 as pb
 
 DOMAIN = "headrace"
 _MAX_DETAILS_BYTES = 3_500
