@@ -171,7 +171,10 @@ class ModelLimits:
 
 @dataclass(frozen=True, slots=True)
 class OrderingHeader:
-    """All that ordering needs to know of a request: the inbox entry carries it."""
+    """All that ordering needs to know of a request: the inbox entry carries it.
+
+    ``seed`` and ``wants_token_ids`` are for the end of a request whose body nobody has read.
+    """
 
     tenant: str
     priority: Priority
@@ -180,6 +183,8 @@ class OrderingHeader:
     hold: bool = True
     model_revision: str = ""
     trace: TraceContext = TraceContext()
+    seed: int = 0
+    wants_token_ids: bool = True
 
 
 @dataclass(frozen=True, slots=True)

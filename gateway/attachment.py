@@ -7,6 +7,7 @@ from common.clock import monotonic_s
 from common.domain import RequestId
 from common.streams.following import Record, follow
 from common.streams.node import Node
+from common.wire import vocabulary
 from common.wire.public import AcceptedFacts
 from common.wire.records import UndecodableError
 from common.wire.request import parse_body
@@ -60,22 +61,21 @@ class Attachment:
 def accepted_facts(request_id: RequestId, record: Record) -> tuple[AcceptedFacts, bool]:
     """What the client was told at first, and whether it wants token ids.
 
-    A request that has ended has no body any more: its revision is not known then.
+    While a request is open its body says so; its terminal record does after.
 
     Raises:
         HeadraceError: what is stored cannot be read.
     """
     result = result_of(record)
-    revision, with_ids = "", True
     if result is not None:
-        seed = result.seed
+        seed, revision, with_ids = result.seed, result.model_revision, result.wants_token_ids
     else:
         try:
             body = parse_body(record.body)
         except UndecodableError as error:
             raise unreadable(error) from error
         seed, revision = body.sampling.seed, body.model_revision
-        with_ids = body.output.token_ids
+        with_ids = vocabulary.wants_token_ids(body.output)
     facts = AcceptedFacts(
         request_id=str(request_id),
         model=request_id.partition.model,

@@ -47,6 +47,8 @@ class Prepared:
             hold=request.hold,
             model_revision=request.model_revision,
             trace=trace,
+            seed=request.sampling.seed,
+            wants_token_ids=request.wants_token_ids,
         )
 
 

@@ -116,9 +116,12 @@ class Settle:
             progress=request.progress,
             usage=request.progress.usage(request.header.prompt_tokens),
             timings=finish.timings or request.timings(self._led.clock()),
-            seed=request.seed,
+            seed=request.seed or request.header.seed,
             worker_id=worker_id,
             failure=finish.failure,
+            model_revision=request.header.model_revision,
+            wants_token_ids=request.header.wants_token_ids,
+            prompt_tokens=request.header.prompt_tokens,
         )
         step = finish_step(request.id, request.epoch, request.status, encode_terminal(terminal))
         self._led.records.ask(step, Finishing(request))

@@ -41,6 +41,9 @@ class TerminalRecord:
     seed: int
     worker_id: str = ""
     failure: Failure | None = None
+    model_revision: str = ""
+    wants_token_ids: bool = True
+    prompt_tokens: int = 0
 
 
 def encode_log_batch(records: Iterable[LogRecord]) -> bytes:
@@ -89,6 +92,9 @@ def encode_terminal(record: TerminalRecord) -> bytes:
         error=None if record.failure is None else failure_to_pb(record.failure),
         worker_id=record.worker_id,
         seed=record.seed,
+        model_revision=record.model_revision,
+        output=vocabulary.output_to_pb(wants_token_ids=record.wants_token_ids),
+        prompt_tokens=record.prompt_tokens,
     ).SerializeToString()
 
 
@@ -108,6 +114,9 @@ def decode_terminal(data: bytes) -> TerminalRecord:
             seed=message.seed,
             worker_id=message.worker_id,
             failure=failure_from_pb(message.error) if message.HasField("error") else None,
+            model_revision=message.model_revision,
+            wants_token_ids=vocabulary.wants_token_ids(message.output),
+            prompt_tokens=message.prompt_tokens,
         )
     except (DecodeError, KeyError, ValueError) as error:
         raise UndecodableError(f"terminal record: {error}") from error

@@ -2,7 +2,6 @@
 
 from google.protobuf.message import DecodeError
 from headrace.internal.v1 import records_pb2 as pb
-from headrace.v1 import generation_pb2
 
 from common.domain import GenerationRequest, OrderingHeader, TraceContext
 from common.wire import vocabulary
@@ -18,7 +17,7 @@ def encode_body(request: GenerationRequest) -> bytes:
         prompt_token_ids=request.prompt_token_ids,
         sampling=vocabulary.sampling_to_pb(request.sampling),
         stop=vocabulary.stop_to_pb(request.stop),
-        output=generation_pb2.OutputOptions(token_ids=request.wants_token_ids),
+        output=vocabulary.output_to_pb(wants_token_ids=request.wants_token_ids),
         priority=vocabulary.priority_to_pb(request.priority),
         tenant=request.tenant,
         client_request_id=request.client_request_id,
@@ -56,7 +55,7 @@ def request_from_body(body: pb.RequestBody) -> GenerationRequest:
         tenant=body.tenant,
         client_request_id=body.client_request_id,
         labels=dict(body.labels),
-        wants_token_ids=body.output.token_ids,
+        wants_token_ids=vocabulary.wants_token_ids(body.output),
         resumable=body.resumable,
         hold=body.hold,
         trace=TraceContext(body.traceparent, body.tracestate),
@@ -75,6 +74,8 @@ def encode_header(header: OrderingHeader) -> bytes:
         model_revision=header.model_revision,
         traceparent=header.trace.traceparent,
         tracestate=header.trace.tracestate,
+        seed=header.seed,
+        output=vocabulary.output_to_pb(wants_token_ids=header.wants_token_ids),
     ).SerializeToString()
 
 
@@ -95,5 +96,7 @@ def decode_header(data: bytes) -> OrderingHeader:
         max_tokens=message.max_tokens,
         hold=message.hold,
         model_revision=message.model_revision,
+        seed=message.seed,
+        wants_token_ids=vocabulary.wants_token_ids(message.output),
         trace=TraceContext(message.traceparent, message.tracestate),
     )

@@ -193,3 +193,13 @@ def stop_from_pb(message: pb.StopConditions) -> StopConditions:
         include_stop_in_output=message.include_stop_in_output,
         ignore_eos=message.ignore_eos,
     )
+
+
+def output_to_pb(*, wants_token_ids: bool) -> pb.OutputOptions:
+    """What an answer carries."""
+    return pb.OutputOptions(token_ids=wants_token_ids)
+
+
+def wants_token_ids(message: pb.OutputOptions) -> bool:
+    """Whether an answer carries token ids; unset means yes."""
+    return message.token_ids if message.HasField("token_ids") else True

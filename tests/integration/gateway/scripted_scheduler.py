@@ -137,6 +137,9 @@ class Led:
             self.request.sampling.seed,
             "w1",
             failure,
+            self.request.model_revision,
+            self.request.wants_token_ids,
+            len(self.request.prompt_token_ids),
         )
         await ownership.finish(
             self.node, self.id, self.epoch, terminal.status, encode_terminal(terminal)

@@ -223,3 +223,23 @@ async def test_attaching_again_and_again_while_tokens_flow(
         await led.finish()
     assert number > 10
     assert text_of(await drain(call)) == "".join(words(0, total))
+
+
+async def test_a_record_that_ended_tells_all_that_the_body_told(
+    gateway: RunningGateway, other_gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """Attach and GetRequest answer revision, seed and wishes of the request as the first stream did."""
+    call, led = await started(gateway, scheduler, output=gen.OutputOptions(token_ids=False))
+    await led.finish()
+    first = await drain(call)
+    again = await attached(
+        other_gateway.inference.Attach(pb.AttachRequest(request_id=str(led.id)))
+    )
+    assert again[0] == first[0]
+    assert again[0].accepted.model_revision == "r1"
+    looked = await other_gateway.inference.GetRequest(pb.GetRequestRequest(request_id=str(led.id)))
+    assert looked.model_revision == looked.result.model_revision == "r1"
+    assert looked.result.choices[0].text == text_of(first)
+    for events in (first, again):
+        assert not any(event.delta.token_ids for event in events)
+    assert not looked.result.choices[0].token_ids

@@ -163,6 +163,8 @@ class InboxHeader(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     TRACESTATE_FIELD_NUMBER: _builtins.int
     MODEL_REVISION_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Whose it is."""
     priority: _generation_pb2.Priority.ValueType
@@ -179,6 +181,12 @@ class InboxHeader(_message.Message):
     """W3C trace state of the accepting span."""
     model_revision: _builtins.str
     """The revision it is bound to."""
+    seed: _builtins.int
+    """The seed in use: a request may end before anybody reads its body, and its end names the seed."""
+    @_builtins.property
+    def output(self) -> _generation_pb2.OutputOptions:
+        """What the answer carries, for the same reason."""
+
     def __init__(
         self,
         *,
@@ -190,10 +198,12 @@ class InboxHeader(_message.Message):
         traceparent: _builtins.str = ...,
         tracestate: _builtins.str = ...,
         model_revision: _builtins.str = ...,
+        seed: _builtins.int = ...,
+        output: _generation_pb2.OutputOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold", "max_tokens", b"max_tokens", "model_revision", b"model_revision", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "tenant", b"tenant", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold", "max_tokens", b"max_tokens", "model_revision", b"model_revision", "output", b"output", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "seed", b"seed", "tenant", b"tenant", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -591,12 +601,19 @@ class TerminalRecord(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    MODEL_REVISION_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     status: _generation_pb2.RequestStatus.ValueType
     """FINISHED, CANCELLED, EXPIRED, FAILED or DEAD."""
     worker_id: _builtins.str
     """Worker that ran it last."""
     seed: _builtins.int
     """The seed used."""
+    model_revision: _builtins.str
+    """The revision it was bound to. This and what follows say what only the body knew, which goes with the end."""
+    prompt_tokens: _builtins.int
+    """Length of the prompt, whether or not a worker took it up (`usage` counts it then only)."""
     @_builtins.property
     def progress(self) -> Global___Progress:
         """Everything logged."""
@@ -613,6 +630,10 @@ class TerminalRecord(_message.Message):
     def error(self) -> Global___ErrorInfo:
         """Why it failed."""
 
+    @_builtins.property
+    def output(self) -> _generation_pb2.OutputOptions:
+        """What the answer carries."""
+
     def __init__(
         self,
         *,
@@ -623,10 +644,13 @@ class TerminalRecord(_message.Message):
         error: Global___ErrorInfo | None = ...,
         worker_id: _builtins.str = ...,
         seed: _builtins.int = ...,
+        model_revision: _builtins.str = ...,
+        output: _generation_pb2.OutputOptions | None = ...,
+        prompt_tokens: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "progress", b"progress", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "output", b"output", "progress", b"progress", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "progress", b"progress", "seed", b"seed", "status", b"status", "timings", b"timings", "usage", b"usage", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "model_revision", b"model_revision", "output", b"output", "progress", b"progress", "prompt_tokens", b"prompt_tokens", "seed", b"seed", "status", b"status", "timings", b"timings", "usage", b"usage", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
