@@ -26,7 +26,7 @@ class GatewayWatch:
         self._led = led
         self._grace_ms = round(grace_s * 1000)
         self._absences: dict[str, leases.Absence] = {}
-        self._left: set[str] = set()
+        self._left: dict[str, set[str]] = {}
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -38,7 +38,7 @@ class GatewayWatch:
         gateways = list(self._led.num_open_by_log)
         for gone in self._absences.keys() - set(gateways):
             del self._absences[gone]
-        self._left &= self._led.requests.keys()
+            self._left.pop(gone, None)
         for gateway in gateways:
             absence = self._absences.setdefault(
                 gateway, leases.Absence(_LEASE_S, max_gap_s=INTERVAL_S + 2 * _TIMEOUT_S)
@@ -49,11 +49,14 @@ class GatewayWatch:
                 absence.interrupt()
                 continue
             if absence.saw(present=lives, now_s=monotonic_s()):
-                await self._leave(gateway)
+                await self._leave(gateway, self._left.setdefault(gateway, set()))
+            elif lives:
+                self._left.pop(gateway, None)
 
-    async def _leave(self, gateway: str) -> None:
+    async def _leave(self, gateway: str, left: set[str]) -> None:
+        left &= self._led.requests.keys()
         for request in list(self._led.requests.values()):
-            if request.log != gateway or request.key in self._left:
+            if request.log != gateway or request.key in left:
                 continue
             try:
                 await following.leave(
@@ -65,4 +68,4 @@ class GatewayWatch:
                 )
             except Unavailable:
                 return
-            self._left.add(request.key)
+            left.add(request.key)

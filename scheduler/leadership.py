@@ -20,6 +20,7 @@ from common.streams.leases import LeaderLease
 from common.streams.node import Node
 from common.tracing import Tracing
 from scheduler.acks import Acks
+from scheduler.card_watch import CardWatch
 from scheduler.drains import Drains
 from scheduler.gateway_watch import GatewayWatch
 from scheduler.heartbeat import Heartbeat
@@ -146,6 +147,7 @@ class Leadership:
                 heartbeat.run(),
                 heartbeat.listen(after),
                 watch.run(),
+                CardWatch(node, led).run(),
                 Snapshot(node, led, identity.address).run(),
             )
         ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from common.domain import RequestId
 from common.records import Failure, Progress
 from common.streams.inbox import InboxEntry
-from common.streams.ownership import CancelRequested, Done, Ended, Lost, Missing
+from common.streams.ownership import Answer
 from common.wire.session import OpenedBody
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
@@ -101,7 +101,7 @@ class Recovered:
 class Beaten:
     """What a heartbeat found, by request and epoch."""
 
-    found: Mapping[tuple[str, int], Done | CancelRequested | Ended | Lost | Missing]
+    found: Mapping[tuple[str, int], Answer]
 
 
 @dataclass(frozen=True, slots=True)

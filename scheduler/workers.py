@@ -85,7 +85,8 @@ class Workers:
             return
         if worker.is_draining:
             self._drains.clear(worker.worker_id)
-        self._depart(worker, is_lost=not (worker.is_draining or led.is_stopping))
+        is_expected = worker.is_draining or event.session.was_sent_away
+        self._depart(worker, is_lost=not is_expected)
         led.telemetry.log.info("worker gone", worker_id=worker.worker_id)
 
     def _depart(self, worker: LedWorker, *, is_lost: bool) -> None:

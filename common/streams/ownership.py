@@ -188,15 +188,24 @@ async def heartbeat(
     entries: Sequence[tuple[RequestId, Priority, str, int]],
     *,
     bound_s: float | None = None,
-) -> list[Done | CancelRequested | Ended | Lost | Missing]:
+) -> list[Answer]:
     """Refresh entries (request, class, entry id, epoch); learn which are lost and which are to be cancelled.
 
     Raises:
         Unavailable: no definite answer within ``bound_s``.
     """
     calls, positions = _heartbeat_calls(partition, owner, entries)
-    answers = await run_scripts(node, calls, bound_s=bound_s)
-    result: list[Done | CancelRequested | Ended | Lost | Missing] = [Missing()] * len(entries)
+    try:
+        answers = await run_scripts(node, calls, bound_s=bound_s)
+    except redis.exceptions.ResponseError as error:
+        if len(entries) == 1:
+            return [Unworkable(str(error))]
+        return [
+            answer
+            for entry in entries
+            for answer in await heartbeat(node, partition, owner, [entry], bound_s=bound_s)
+        ]
+    result: list[Answer] = [Missing()] * len(entries)
     for indices, answer in zip(positions, answers, strict=True):
         for index, word in zip(indices, decoded(answer), strict=True):
             result[index] = read_heartbeat(word)

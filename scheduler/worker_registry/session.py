@@ -16,6 +16,7 @@ class WorkerSession:
         self.hello = hello
         self._outbox: asyncio.Queue[pb.ConnectResponse | None] = asyncio.Queue()
         self._is_closed = False
+        self.was_sent_away = False
 
     @property
     def worker_id(self) -> str:
@@ -42,6 +43,7 @@ class WorkerSession:
         if self._is_closed:
             return
         if redirect is not None:
+            self.was_sent_away = True
             self._outbox.put_nowait(wire.redirect(redirect))
         self._is_closed = True
         self._outbox.put_nowait(None)

@@ -7,7 +7,12 @@
 -- ARGV  group, my name, idle_ms after which an empty consumer goes
 -- Answer names of other consumers that hold entries
 local answer = {}
-for _, facts in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+-- pcall: a flush may have taken the stream and its group, whose readers create them anew.
+local consumers = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])
+if consumers.err then
+  return answer
+end
+for _, facts in ipairs(consumers) do
   local consumer = {}
   for i = 1, #facts, 2 do
     consumer[facts[i]] = facts[i + 1]

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from common import keys
-from common.streams import leases
+from common.streams import cards, leases
 from common.streams.node import Node
 from tests.integration.scheduler.fake_gateway import PARTITION, eventually_empty, serving
-from tests.integration.scheduler.fake_worker import FakeWorker, expected, working
+from tests.integration.scheduler.fake_worker import MODEL, FakeWorker, expected, working
 from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
 
@@ -93,3 +93,24 @@ async def test_a_scheduler_starts_before_redis(redis_server: RedisServer, node: 
             request_id = await gateway.admit((5, 5), max_tokens=3)
             progress = await gateway.ended(request_id)
             assert progress.choices[0].token_ids == expected((5, 5), 3)
+
+
+async def test_service_returns_after_a_flush(redis_server: RedisServer, node: Node):
+    """FLUSHALL mid-generation: what ran is given up, cards come back from the workers, new requests run."""
+    worker = FakeWorker(step_s=0.02)
+    async with (
+        scheduling(redis_server.url) as scheduler,
+        serving(node) as gateway,
+        working(worker, scheduler.address),
+    ):
+        request_id = await gateway.admit(max_tokens=500)
+        await gateway.until(request_id, lambda p: p.next_seq >= 3)
+        await node.call(lambda c: c.flushall())
+        async with asyncio.timeout(6):
+            while MODEL not in await cards.read_index(node):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        fresh = await gateway.admit((3, 3), max_tokens=3)
+        progress = await gateway.ended(fresh)
+        assert progress.choices[0].token_ids == expected((3, 3), 3)
+        await worker.until(lambda w: not w.running)
+        assert not scheduler.task.done()
