@@ -1,0 +1,64 @@
+"""The scopes that are explored, with their sizes when this was written.
+
+  scope                                            states      steps   depth   CPU s
+  two sessions, everything kept                    55 308    100 966      21     2.4
+  late reader                                      50 977    108 156      22     2.4
+  two lost answers                                 82 737    254 116      22     5.0
+  three sessions, cancel, checkpoints              47 579    143 590      25     2.9
+  three sessions, lost answer                      57 892    176 311      24     3.5
+  lost worker                                      21 125     54 418      21     1.1
+  delayed checkpoint                               28 763     76 198      23     1.4
+  two requests in one log                          87 177    261 178      30     5.8
+and in ``DEEP``, which ``python -m tests.unit.protocol`` explores too:
+  three sessions, cancel, checkpoints, lost       613 642  2 189 723      27      48
+  three sessions, two lost answers                376 229  1 360 049      27      34
+  two requests, lost answer                     1 193 043  3 998 252      33      88
+  two requests, cancel                          1 127 524  3 873 540      32      89
+"""
+
+from tests.unit.protocol.scope import Mutation, Scope
+
+SCOPES = {
+    "two sessions, everything kept": Scope(),
+    "late reader": Scope(cancels=False, has_late_reader=True),
+    "two lost answers": Scope(lost=2, keeps_void=False),
+    "three sessions, cancel, checkpoints": Scope(sessions=3, lost=0, keeps_void=False),
+    "three sessions, lost answer": Scope(
+        sessions=3, cancels=False, checkpoints=0, keeps_void=False
+    ),
+    "lost worker": Scope(cancels=False, worker_losses=1, keeps_void=False),
+    "delayed checkpoint": Scope(num_tokens=3, cancels=False, checkpoints=2, keeps_void=False),
+    "two requests in one log": Scope(
+        requests=2, num_tokens=1, lost=0, cancels=False, checkpoints=0, keeps_void=False
+    ),
+}
+DEEP = {
+    "three sessions, cancel, checkpoints, lost": Scope(sessions=3, keeps_void=False),
+    "three sessions, two lost answers": Scope(
+        sessions=3, lost=2, cancels=False, checkpoints=0, keeps_void=False
+    ),
+    "two requests, lost answer": Scope(
+        requests=2, num_tokens=1, cancels=False, checkpoints=0, keeps_void=False
+    ),
+    "two requests, cancel": Scope(
+        requests=2, num_tokens=1, lost=0, checkpoints=0, keeps_void=False
+    ),
+}
+MUTANTS = {
+    Mutation.NO_FENCE: Scope(mutation=Mutation.NO_FENCE),
+    Mutation.SESSION_FENCE: Scope(
+        requests=2,
+        num_tokens=1,
+        lost=0,
+        cancels=False,
+        checkpoints=0,
+        mutation=Mutation.SESSION_FENCE,
+    ),
+    Mutation.UNCHECKED_TERMINAL: Scope(mutation=Mutation.UNCHECKED_TERMINAL),
+    Mutation.DECIDE_UNCONFIRMED: Scope(worker_losses=1, mutation=Mutation.DECIDE_UNCONFIRMED),
+    Mutation.TRIM_BEYOND_CHECKPOINT: Scope(mutation=Mutation.TRIM_BEYOND_CHECKPOINT),
+    Mutation.LATE_CHECKPOINT: Scope(
+        num_tokens=3, cancels=False, checkpoints=2, mutation=Mutation.LATE_CHECKPOINT
+    ),
+    Mutation.UNMARKED_READER: Scope(has_late_reader=True, mutation=Mutation.UNMARKED_READER),
+}
