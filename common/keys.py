@@ -18,6 +18,13 @@ RESULT_TTL_MS = 10 * 60_000
 OPEN_RECORD_TTL_MS = LONGEST_LIFE_MS + RESULT_TTL_MS
 """An open record outlives the longest life, so that it can never vanish while a scheduler works on it."""
 
+IDEMPOTENCY_TTL_MS = OPEN_RECORD_TTL_MS + RESULT_TTL_MS + 60_000
+"""A claim outlives its request's record, or a retry could run while the first result is still there.
+
+An open record lives at most OPEN_RECORD_TTL_MS from its admission and RESULT_TTL_MS from its end, whenever that was
+written; the minute is what may lie between the claim and the admission behind it.
+"""
+
 LOG_TTL_MS = LONGEST_LIFE_MS
 """Renewed by each append: a log nobody writes to has no open request that could still need it."""
 
@@ -48,6 +55,14 @@ def inbox(partition: Partition, priority: Priority) -> str:
 def record(request_id: RequestId) -> str:
     """Hash with everything about one request. TTL: OPEN_RECORD_TTL_MS, then RESULT_TTL_MS from its end."""
     return f"hr:{{{request_id.partition}}}:req:{request_id}"
+
+
+def idempotency(tenant: str, key: str) -> str:
+    """Hash with the request that a tenant's idempotency key stands for. TTL: IDEMPOTENCY_TTL_MS.
+
+    Not in a partition's slot: the key holds for all models. Tenants' names have no colon, so no two pairs are alike.
+    """
+    return f"hr:{{idem:{tenant}:{key}}}"
 
 
 def queued(partition: Partition) -> str:

@@ -1,5 +1,6 @@
 """Admission: one script, after which the request is safe; or a refusal that says when to come back."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from common.domain import TraceContext
@@ -40,7 +41,7 @@ class Admission:
         tracing: Tracing,
         metrics: Metrics,
     ) -> None:
-        """``relay`` undoes an admission of which nobody knows whether it happened."""
+        """``relay`` names the log that requests are to be answered in."""
         self._node = node
         self._relay = relay
         self._views = views
@@ -49,9 +50,16 @@ class Admission:
         self._metrics = metrics
 
     async def admit(
-        self, prepared: Prepared, follower: Follower, name: str, trace: TraceContext
+        self,
+        prepared: Prepared,
+        follower: Follower,
+        name: str,
+        trace: TraceContext,
+        when_unknown: Callable[[], None],
     ) -> Admitted:
         """Admit the request for ``follower``, whose reader already waits for its first record.
+
+        ``when_unknown`` is called where nobody can tell whether it was admitted.
 
         Raises:
             QueueFull: a bound is reached.
@@ -60,15 +68,23 @@ class Admission:
         try:
             if not prepared.request.hold:
                 await self._require_worker(prepared)
-            return await self._submit(prepared, follower, name, trace)
+            outcome = await self._submit(prepared, name, trace, when_unknown)
+            if isinstance(outcome, Refused):
+                raise self._queue_full(prepared, outcome)
         except HeadraceError as error:
             labels = class_labels(prepared.request.model, prepared.request.priority)
             self._metrics.admission_refusals.add(1, {**labels, "reason": error.reason})
             raise
+        follower.is_joined = outcome.is_followed
+        return outcome
 
     async def _submit(
-        self, prepared: Prepared, follower: Follower, name: str, trace: TraceContext
-    ) -> Admitted:
+        self,
+        prepared: Prepared,
+        name: str,
+        trace: TraceContext,
+        when_unknown: Callable[[], None],
+    ) -> Admitted | Refused:
         request, partition = prepared.request, prepared.id.partition
         bounds = self._settings.bounds(request.priority)
         attributes = {
@@ -89,10 +105,7 @@ class Admission:
                 is_known = True
             finally:
                 if not is_known:
-                    self._relay.cancel(prepared.id, "admission unknown")
-        if isinstance(outcome, Refused):
-            raise self._queue_full(prepared, outcome)
-        follower.is_joined = True
+                    when_unknown()
         return outcome
 
     def _submission(self, prepared: Prepared, name: str, trace: TraceContext) -> Submission:

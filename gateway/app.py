@@ -17,6 +17,7 @@ from gateway.background import Background
 from gateway.boundary import Boundary
 from gateway.catalogue import Catalogue
 from gateway.generation import Generation
+from gateway.keyed import KeyedGeneration
 from gateway.lookup import Lookup
 from gateway.prepare import Preparation
 from gateway.queue_views import QueueViews
@@ -136,13 +137,18 @@ class Gateway:
         admission = Admission(
             self._node, self._relay, self._views, settings, runtime.tracing, runtime.metrics
         )
+        generation = Generation(preparation, admission, self._relay)
+        attachment = Attachment(self._node, lookup, self._relay)
         return Parts(
             node=self._node,
             catalogue=self._catalogue,
             views=self._views,
             preparation=preparation,
-            generation=Generation(preparation, admission, self._relay),
-            attachment=Attachment(self._node, lookup, self._relay),
+            generation=generation,
+            keyed=KeyedGeneration(
+                self._node, preparation, generation, attachment, self._relay, self._background
+            ),
+            attachment=attachment,
             lookup=lookup,
             stories=Stories(runtime.tracing, runtime.metrics, runtime.log),
             log=runtime.log,

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from common.clock import monotonic_s
 from common.domain import RequestId
+from common.request_status import RequestStatus
 from common.streams.following import Record, follow
 from common.streams.node import Node
 from common.wire import vocabulary
@@ -18,6 +19,7 @@ from gateway.relay.mailbox import Mailbox
 from gateway.relay.relay import Relay
 
 _BOUND_S = 2.0
+_GIVEN_UP = frozenset({RequestStatus.CANCELLED, RequestStatus.EXPIRED})
 
 
 class Attachment:
@@ -38,24 +40,43 @@ class Attachment:
         """
         # Looked at before it is followed: joining lifts the order to cancel what everybody left.
         request_id, record = await self._lookup.find(text, tenant)
+        async with self.open_found(request_id, record, from_seq) as opened:
+            yield opened
+
+    @asynccontextmanager
+    async def open_found(
+        self, request_id: RequestId, record: Record, from_seq: int = 0
+    ) -> AsyncIterator[Opened]:
+        """A follower of a request that was just looked up, and may be followed by who looked.
+
+        Raises:
+            HeadraceError: it is not there any more, or cannot be read now.
+        """
         name = self._relay.new_name()
         mailbox = Mailbox(record.prompt_tokens, from_seq)
-        after = record.start if record.terminal else checkpoint_of(record)[1]
+        # What has ended is in its record: no foreign log is read for it.
+        log_name, after = self._relay.gateway_id, ""
+        if not record.terminal:
+            log_name, after = record.log, checkpoint_of(record)[1]
         with self._relay.following(
-            request_id, name, mailbox, log_name=record.log, after=after
+            request_id, name, mailbox, log_name=log_name, after=after
         ) as follower:
             if not record.terminal:
                 # Set before the answer is known: a lost answer may have joined all the same.
                 follower.is_joined = True
                 joined = await follow(self._node, request_id, name, bound_s=_BOUND_S)
                 if joined is None:
-                    raise request_not_found(text)
+                    raise request_not_found(str(request_id))
                 record = joined
                 now_ms = await self._node.time_ms(bound_s=_BOUND_S)
                 follower.expires_s = monotonic_s() + (record.deadline_ms - now_ms) / 1000
             facts, with_ids = accepted_facts(request_id, record)
             await follower.start_from(record)
-            yield Opened(facts, follower, with_ids)
+            is_late = not record.terminal and follower.expires_s <= monotonic_s()
+            is_given_up = record.status in _GIVEN_UP or (
+                not record.status.is_final and (is_late or bool(record.cancel))
+            )
+            yield Opened(facts, follower, with_ids, is_given_up)
 
 
 def accepted_facts(request_id: RequestId, record: Record) -> tuple[AcceptedFacts, bool]:

@@ -23,6 +23,8 @@ class Background:
         task = self._group.create_task(self._contain(work, name, within_s), name=name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        # A task that is cancelled before it began has not touched its work.
+        task.add_done_callback(lambda _: work.close())
         return task
 
     async def settle(self, within_s: float) -> None:

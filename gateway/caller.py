@@ -25,6 +25,7 @@ class Caller:
 
     tenant: str
     priority: str
+    idempotency_key: str
     echo: str
     trace: TraceContext
     baggage: str
@@ -49,6 +50,7 @@ def caller_of(context: Context) -> Caller:
     return Caller(
         tenant=metadata.get("x-tenant-id", DEFAULT_TENANT),
         priority=metadata.get("x-priority", "normal").upper(),
+        idempotency_key=metadata.get("idempotency-key", ""),
         echo=metadata.get("x-request-id", "")[:_MAX_ECHO_CHARS],
         trace=extract_context(pairs),
         baggage=baggage if len(baggage) <= _MAX_BAGGAGE_CHARS else "",

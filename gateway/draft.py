@@ -97,7 +97,10 @@ class ConstraintDraft:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A whole request. ``priority`` is the class's name; what is no class at all stays as it was sent."""
+    """A whole request. ``priority`` is the class's name; what is no class at all stays as it was sent.
+
+    ``body_digest`` is there where an idempotency key is.
+    """
 
     model: str = ""
     prompt: PromptDraft = PromptDraft()
@@ -108,6 +111,7 @@ class Draft:
     priority: str = "NORMAL"
     timeout_s: float | None = None
     idempotency_key: str = ""
+    body_digest: str = ""
     client_request_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     cache_salt: str = ""

@@ -1,5 +1,6 @@
 """Flattens a protobuf request into a draft: the border to what clients send. Nothing is judged here."""
 
+from common.wire.digest import body_digest
 from gateway.draft import (
     ChatMessage,
     ChatPrompt,
@@ -25,8 +26,11 @@ _ROLES = {
 _PREFIX = "PRIORITY_"
 
 
-def draft_of(message: pb.GenerateRequest, default_priority: str = "NORMAL") -> Draft:
-    """The request as a draft; ``default_priority`` counts where the request names no class."""
+def draft_of(
+    message: pb.GenerateRequest, default_priority: str = "NORMAL", default_key: str = ""
+) -> Draft:
+    """The request as a draft; the defaults count where the request itself names no class and no key."""
+    key = message.idempotency_key or default_key
     return Draft(
         model=message.model,
         prompt=prompt_of(message.prompt),
@@ -36,7 +40,8 @@ def draft_of(message: pb.GenerateRequest, default_priority: str = "NORMAL") -> D
         constraint=_constraint(message.constraint),
         priority=_priority(message.priority) or default_priority,
         timeout_s=_timeout_s(message),
-        idempotency_key=message.idempotency_key,
+        idempotency_key=key,
+        body_digest=body_digest(message) if key else "",
         client_request_id=message.client_request_id,
         labels=message.labels,
         cache_salt=message.cache_salt,

@@ -1,15 +1,16 @@
 """A new request from its message to an open follower: validate, tokenize, admit, follow."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from common.clock import monotonic_s
+from common.errors import Unavailable
 from common.wire.public import AcceptedFacts
 from gateway.admit import Admission
 from gateway.caller import Caller
 from gateway.draft import Draft
-from gateway.prepare import Preparation
+from gateway.prepare import Preparation, Prepared
 from gateway.relay.follower import Follower
 from gateway.relay.mailbox import Mailbox
 from gateway.relay.relay import Relay
@@ -18,11 +19,25 @@ from gateway.story import Story
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A request that was accepted, and who follows it here."""
+    """A request that was accepted, and who follows it here.
+
+    ``is_given_up``: it was cancelled or has expired, or that is about to happen.
+    """
 
     facts: AcceptedFacts
     follower: Follower
     with_ids: bool
+    is_given_up: bool = False
+
+
+class AdmittedBefore(Unavailable):
+    """The id was admitted already, and not for this follower."""
+
+    def __init__(self) -> None:
+        """A caller who has the id from an idempotency key joins the request instead."""
+        super().__init__(
+            "the request is followed elsewhere", reason="ADMITTED_BEFORE", retry_after_s=1.0
+        )
 
 
 class Generation:
@@ -42,6 +57,23 @@ class Generation:
             HeadraceError: it is refused, and why.
         """
         prepared = await self._preparation.prepare(draft, caller, story.trace)
+
+        def cancel(name: str) -> None:
+            self._relay.cancel(prepared.id, "admission unknown")
+
+        async with self.admitting(prepared, story, cancel) as opened:
+            yield opened
+
+    @asynccontextmanager
+    async def admitting(
+        self, prepared: Prepared, story: Story, when_unknown: Callable[[str], None]
+    ) -> AsyncIterator[Opened]:
+        """Admit a prepared request; ``when_unknown`` gets the name of the follower that may or may not be counted.
+
+        Raises:
+            AdmittedBefore: somebody else admitted it.
+            HeadraceError: it is refused, and why.
+        """
         request = prepared.request
         story.tell(request)
         mailbox = Mailbox(len(request.prompt_token_ids))
@@ -50,7 +82,11 @@ class Generation:
         with self._relay.following(
             prepared.id, name, mailbox, log_name=self._relay.gateway_id
         ) as follower:
-            admitted = await self._admission.admit(prepared, follower, name, story.trace)
+            admitted = await self._admission.admit(
+                prepared, follower, name, story.trace, lambda: when_unknown(name)
+            )
+            if not admitted.is_followed:
+                raise AdmittedBefore
             follower.expires_s = monotonic_s() + prepared.budget_s
             facts = AcceptedFacts(
                 request_id=request.request_id,

@@ -1,7 +1,8 @@
 """From a message to a request that may be admitted: model, fields, tokens, lengths, defaults, in this order."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from common.domain import (
     GenerationRequest,
@@ -35,6 +36,12 @@ class Prepared:
     id: RequestId
     request: GenerationRequest
     budget_s: float
+
+    def renamed(self, request_id: RequestId) -> Self:
+        """The same request under another id."""
+        return replace(
+            self, id=request_id, request=replace(self.request, request_id=str(request_id))
+        )
 
     def header(self, trace: TraceContext) -> OrderingHeader:
         """What ordering needs to know, with the trace of the admitting span."""

@@ -1,5 +1,6 @@
 """``headrace.v1.InferenceService``: what each call does, in terms of the stages beside this file."""
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,9 +16,11 @@ from gateway.batch import run_batch
 from gateway.caller import Caller, Context, caller_of
 from gateway.catalogue import Catalogue
 from gateway.delivery import Delivery
+from gateway.draft import Draft
 from gateway.ending import error_at_end, trailing_metadata
 from gateway.flatten import draft_of, prompt_of
 from gateway.generation import Generation, Opened
+from gateway.keyed import KeyedGeneration
 from gateway.lookup import Lookup, request_not_found
 from gateway.model import Model
 from gateway.prepare import Preparation
@@ -44,6 +47,7 @@ class Parts:
     views: QueueViews
     preparation: Preparation
     generation: Generation
+    keyed: KeyedGeneration
     attachment: Attachment
     lookup: Lookup
     stories: Stories
@@ -67,10 +71,9 @@ class InferenceService(rpc.InferenceServiceServicer):
     ) -> None:
         """Stream events in the order of their seq."""
         caller = caller_of(context)
-        draft = draft_of(request, caller.priority)
-        parts = self._parts
-        with parts.stories.telling(draft, caller, is_stream=True) as story:
-            async with parts.generation.open(draft, caller, story) as opened:
+        draft = draft_of(request, caller.priority, caller.idempotency_key)
+        with self._parts.stories.telling(draft, caller, is_stream=True) as story:
+            async with self._open(draft, caller, story) as opened:
                 await context.write(public.accepted_event(opened.facts, 0))
                 finish = await self._delivery(opened, story).stream(context.write)
                 end(context, opened, story, finish)
@@ -79,7 +82,16 @@ class InferenceService(rpc.InferenceServiceServicer):
         self, request: pb.BatchGenerateRequest, context: Context
     ) -> None:
         """Stream outcomes as they finish."""
-        one = partial(self._generate, caller_of(context), None)
+        caller = caller_of(context)
+        if caller.idempotency_key:
+            raise InvalidRequest(
+                [
+                    FieldViolation(
+                        "metadata.idempotency-key", "belongs into each request of a batch"
+                    )
+                ]
+            )
+        one = partial(self._generate, caller, None)
         await run_batch(request.requests, one, context.write, self._parts.log)
 
     async def Attach(  # type: ignore[override] # the writer API, as above
@@ -161,10 +173,9 @@ class InferenceService(rpc.InferenceServiceServicer):
     async def _generate(
         self, caller: Caller, context: Context | None, request: pb.GenerateRequest
     ) -> pb.GenerateResponse:
-        draft = draft_of(request, caller.priority)
-        parts = self._parts
-        with parts.stories.telling(draft, caller, is_stream=False) as story:
-            async with parts.generation.open(draft, caller, story) as opened:
+        draft = draft_of(request, caller.priority, caller.idempotency_key)
+        with self._parts.stories.telling(draft, caller, is_stream=False) as story:
+            async with self._open(draft, caller, story) as opened:
                 choices = await self._delivery(opened, story).collect()
                 assert story.finish is not None
                 end(context, opened, story, story.finish)
@@ -175,6 +186,13 @@ class InferenceService(rpc.InferenceServiceServicer):
                     story.finish.timings,
                     with_ids=opened.with_ids,
                 )
+
+    def _open(
+        self, draft: Draft, caller: Caller, story: Story
+    ) -> AbstractAsyncContextManager[Opened]:
+        parts = self._parts
+        kind = parts.keyed if draft.idempotency_key else parts.generation
+        return kind.open(draft, caller, story)
 
     def _delivery(self, opened: Opened, story: Story) -> Delivery:
         return Delivery(

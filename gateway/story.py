@@ -46,6 +46,11 @@ class Story:
         """The context of the call's span."""
         return context_of(self.span)
 
+    def join(self, request_id: str, tenant: str) -> None:
+        """Another call's request is followed: it is counted there, and its model is not named here."""
+        self.model, self.request_id, self.tenant = "", request_id, tenant
+        self.span.set_attribute(names.HEADRACE_REQUEST_ID, request_id)
+
     def tell(self, request: GenerationRequest) -> None:
         """The request passed validation: from here on it has a name."""
         self.model, self.request_id = request.model, request.request_id

@@ -35,10 +35,14 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Accepted: times by the partition's node, Unix milliseconds."""
+    """Accepted: times by the partition's node, Unix milliseconds.
+
+    ``is_followed`` is False where another caller had admitted the same id before, so that this one has to join.
+    """
 
     admitted_ms: int
     deadline_ms: int
+    is_followed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +94,4 @@ async def admit(
     )
     if answer[0] == "full":
         return Refused(int(answer[1]), int(answer[2]))
-    return Admitted(int(answer[1]), int(answer[2]))
+    return Admitted(int(answer[1]), int(answer[2]), answer[3] == "1")

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import grpc
 from google.protobuf.message import DecodeError
-from headrace.internal.v1 import records_pb2 as pb
 
 from common.domain import Usage
 from common.records import (
@@ -21,6 +20,7 @@ from common.records import (
 )
 from common.request_status import RequestStatus
 from common.wire import vocabulary
+from headrace.internal.v1 import records_pb2 as pb
 
 _CODE_NUMBER = {code.name: code.value[0] for code in grpc.StatusCode}
 _CODE_NAME = {number: name for name, number in _CODE_NUMBER.items()}

@@ -1,11 +1,11 @@
 """A request as stored: its body for the worker, its header for ordering."""
 
 from google.protobuf.message import DecodeError
-from headrace.internal.v1 import records_pb2 as pb
 
 from common.domain import GenerationRequest, OrderingHeader, TraceContext
 from common.wire import vocabulary
 from common.wire.records import UndecodableError
+from headrace.internal.v1 import records_pb2 as pb
 
 
 def encode_body(request: GenerationRequest) -> bytes:

@@ -1,7 +1,5 @@
 """Enums and small values on both sides of the border."""
 
-from headrace.v1 import generation_pb2 as pb
-
 from common.domain import (
     FinishReason,
     MatchedStop,
@@ -12,6 +10,7 @@ from common.domain import (
 )
 from common.records import Timings
 from common.request_status import RequestStatus
+from headrace.v1 import generation_pb2 as pb
 
 _PRIORITY: dict["pb.Priority.ValueType", Priority] = {
     pb.PRIORITY_UNSPECIFIED: Priority.NORMAL,

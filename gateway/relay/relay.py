@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from common.clock import monotonic_s
@@ -101,6 +101,14 @@ class Relay:
             within_s=LONGEST_LIFE_S,
         )
 
+    def leave_late(self, request_id: RequestId, name: str) -> None:
+        """Leave a request of which nobody knows whether it was admitted for ``name``: for the grace it runs on."""
+        self._background.start(
+            self._leave_if_admitted(request_id, name),
+            f"leave {request_id}",
+            within_s=LONGEST_LIFE_S,
+        )
+
     async def run(self) -> None:
         """Keep lease, mark and followers alive, until cancelled."""
         while True:
@@ -155,9 +163,25 @@ class Relay:
         )
 
     async def _cancel_if_admitted(self, request_id: RequestId, reason: str) -> None:
-        # An admission may still lie in the buffer of a stalled node, behind this on another connection.
-        for _ in range(3):
+        async def cancel() -> bool:
             found = await following.cancel(self._node, request_id, reason, bound_s=None)
-            if found is not None:
-                return
-            await asyncio.sleep(1.0)
+            return found is not None
+
+        await _until_found(cancel)
+
+    async def _leave_if_admitted(self, request_id: RequestId, name: str) -> None:
+        async def leave() -> bool:
+            found = await following.leave(
+                self._node, request_id, name, grace_ms=self._resume_grace_ms, bound_s=None
+            )
+            return found != "missing"
+
+        await _until_found(leave)
+
+
+async def _until_found(attempt: Callable[[], Awaitable[bool]]) -> None:
+    # An admission may still lie in the buffer of a stalled node, behind this on another connection.
+    for _ in range(3):
+        if await attempt():
+            return
+        await asyncio.sleep(1.0)

@@ -46,6 +46,11 @@ def check_tenant(tenant: str, findings: Findings) -> None:
         findings.add("metadata.x-tenant-id", "must be letters, digits and . _ @ -, at most 64")
 
 
+def check_key(key: str, findings: Findings) -> None:
+    """A key of bounded length; empty means none."""
+    findings.size("idempotency_key", key, MAX_ID_BYTES)
+
+
 def check_fields(draft: Draft, limits: ModelLimits, findings: Findings) -> None:
     """Everything that can be said before the prompt is tokenized."""
     check_prompt(draft.prompt, limits, findings)
@@ -168,7 +173,7 @@ def _check_envelope(draft: Draft, findings: Findings) -> None:
         math.isfinite(draft.timeout_s) and draft.timeout_s > 0
     ):
         findings.add("timeout", "must be above 0")
-    findings.size("idempotency_key", draft.idempotency_key, MAX_ID_BYTES)
+    check_key(draft.idempotency_key, findings)
     findings.size("client_request_id", draft.client_request_id, MAX_ID_BYTES)
     findings.size("cache_salt", draft.cache_salt, MAX_SALT_BYTES)
     findings.size("adapter", draft.adapter, MAX_NAME_BYTES)

@@ -43,7 +43,6 @@ def _rest(draft: Draft) -> Iterator[str]:
         "constraint": draft.constraint is not None,
         "adapter": draft.adapter,
         "cache_salt": draft.cache_salt,
-        "idempotency_key": draft.idempotency_key,
         "use_response_cache": draft.use_response_cache,
     }
     yield from (name for name, value in asked_for.items() if value)

@@ -1,12 +1,13 @@
--- Admission in one round trip: bounds, record, inbox entry. Repeating it with the same id is harmless.
+-- Admission in one round trip: bounds, record, inbox entry. Repeating it with the same id is harmless: by the same
+-- caller after a lost answer, or by another one who has the id from an idempotency key. Only the first is a follower.
 --
 -- KEYS  record, inbox, queued
 -- ARGV  id, class, prompt_tokens, max_requests, max_tokens, budget_ms, record_ttl_ms, log, start, follower,
 --       tenant, header, body, resume_grace_ms
--- Answer {'ok', admitted_ms, deadline_ms} | {'full', requests, tokens}
-local known = redis.call('HMGET', KEYS[1], 'admitted_ms', 'deadline_ms')
+-- Answer {'ok', admitted_ms, deadline_ms, 1 when the record counts the follower} | {'full', requests, tokens}
+local known = redis.call('HMGET', KEYS[1], 'admitted_ms', 'deadline_ms', 'f:' .. ARGV[10])
 if known[1] then
-  return {'ok', known[1], known[2]}
+  return {'ok', known[1], known[2], known[3] and 1 or 0}
 end
 
 local class, prompt_tokens = ARGV[2], tonumber(ARGV[3])
@@ -29,4 +30,4 @@ redis.call('HSET', KEYS[1], 'status', 'queued', 'epoch', 0, 'class', class, 'tok
 redis.call('PEXPIRE', KEYS[1], ARGV[7])
 redis.call('HINCRBY', KEYS[3], 'requests:' .. class, 1)
 redis.call('HINCRBY', KEYS[3], 'tokens:' .. class, prompt_tokens)
-return {'ok', admitted_ms, deadline_ms}
+return {'ok', admitted_ms, deadline_ms, 1}

@@ -142,7 +142,6 @@ async def test_what_is_not_implemented_is_named(gateway: RunningGateway) -> None
             output=gen.OutputOptions(echo=True),
             stop=max_tokens(0),
             constraint=gen.OutputConstraint(regex="a+"),
-            idempotency_key="k",
         ),
     )
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -152,7 +151,6 @@ async def test_what_is_not_implemented_is_named(gateway: RunningGateway) -> None
         "sampling.logit_bias",
         "output.echo",
         "constraint",
-        "idempotency_key",
     }
 
 
