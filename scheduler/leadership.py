@@ -25,7 +25,7 @@ from scheduler.drains import Drains
 from scheduler.gateway_watch import GatewayWatch
 from scheduler.heartbeat import Heartbeat
 from scheduler.intake import Intake
-from scheduler.lease import HeldLease
+from scheduler.lease import LEASE_S, RENEW_INTERVAL_S, HeldLease
 from scheduler.led_partition import LedPartition
 from scheduler.log_writers import LogWriters
 from scheduler.loop import PartitionLoop
@@ -67,6 +67,7 @@ class Leadership:
         """Nothing runs yet."""
         self._services = services
         self._partition = partition
+        self._lease = lease
         node, settings = services.node, services.settings
         mailbox: Mailbox[Message] = Mailbox()
         self._mailbox, post = mailbox, mailbox.post
@@ -148,9 +149,28 @@ class Leadership:
                 heartbeat.listen(after),
                 watch.run(),
                 CardWatch(node, led).run(),
+                self._mind_door(),
                 Snapshot(node, led, identity.address).run(),
             )
         ]
+
+    async def _mind_door(self) -> None:
+        """Keep no workers while somebody else may lead already: they would be missing there.
+
+        What they ran goes on elsewhere, or here once the lease is held again; nothing of it is forgotten.
+        """
+        doors, is_open = self._services.doors, True
+        while True:
+            await asyncio.sleep(RENEW_INTERVAL_S)
+            if is_open and self._lease.lapsed_s > LEASE_S:
+                self._led.telemetry.log.warning("lease not renewed: workers are sent away")
+                doors.shut(self._door)
+                for worker in self._led.workers.values():
+                    worker.session.close(redirect="")
+                is_open = False
+            elif not is_open and self._lease.holds:
+                doors.open(self._door)
+                is_open = True
 
     async def _flush(self) -> None:
         """Let what is in flight be written: the next leader then finds every request waiting."""

@@ -36,6 +36,11 @@ class HeldLease:
         return max(0.0, self._until_s - self._clock())
 
     @property
+    def lapsed_s(self) -> float:
+        """Seconds since it stopped to hold."""
+        return max(0.0, self._clock() - self._until_s)
+
+    @property
     def holds(self) -> bool:
         """Whether a write may be begun now."""
         return self._clock() < self._until_s

@@ -75,7 +75,10 @@ class Settle:
         request.checkpoint_seq = request.progress.next_seq
         request.is_checkpointing = True
         request.progress.epoch = request.epoch
-        step = checkpoint_step(request.id, request.epoch, encode_progress(request.progress))
+        progress = request.progress
+        step = checkpoint_step(
+            request.id, request.epoch, encode_progress(progress), progress.next_seq
+        )
         self._led.records.ask(step, Checkpointing(request, request.progress.log_id))
 
     def checkpointed(self, purpose: Checkpointing, answer: Answer) -> None:

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from common.domain import FinishReason
+from common.domain import FinishReason, Partition
 from common.request_status import RequestStatus
-from common.streams import cards, snapshots
+from common.streams import cards, leases, snapshots
 from common.streams.node import Node
 from common.wire.card import decode_card
 from common.wire.snapshot import decode_status
@@ -102,3 +102,27 @@ async def test_the_snapshot_shows_queue_and_workers(redis_server: RedisServer, n
         assert status.leader == scheduler.address
         assert [one.worker_id for one in status.workers] == ["w1"]
         assert [(one.request_id, one.position) for one in status.positions] == [(str(waiting), 0)]
+
+
+async def test_one_process_leads_several_partitions(redis_server: RedisServer, node: Node):
+    """Two partitions in one scheduler: each new worker goes to the partition that has fewest."""
+    workers = [FakeWorker("w1"), FakeWorker("w2", "i2")]
+    async with (
+        scheduling(redis_server.url, partitions=2) as scheduler,
+        working(workers[0], scheduler.address),
+    ):
+        await workers[0].until(lambda w: w.is_welcome)
+        async with asyncio.timeout(5):
+            while len([k async for k in leads(node)]) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        async with working(workers[1], scheduler.address):
+            await workers[1].until(lambda w: w.is_welcome)
+            welcomes = [m.welcome for w in workers for m in w.received if m.HasField("welcome")]
+            assert {welcome.partition for welcome in welcomes} == {0, 1}
+
+
+async def leads(node: Node):
+    """Partitions of the model that somebody leads."""
+    for index in range(2):
+        if await leases.read_leader(node, Partition(MODEL, index)) is not None:
+            yield index

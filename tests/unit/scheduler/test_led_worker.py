@@ -1,0 +1,74 @@
+"""What a worker can still take, when its credits are older than its assignments."""
+
+from common.domain import OrderingHeader, Priority, RequestId
+from common.records import Progress
+from common.wire.session import Credit, Hello
+from scheduler.led_request import LedRequest
+from scheduler.led_worker import LedWorker
+from scheduler.worker_registry.session import WorkerSession
+
+
+def worker() -> LedWorker:
+    """Eight slots, a hundred blocks of sixteen tokens, all free."""
+    hello = Hello("w", "i", 1, "m", "r", b"", "fp", 100, 16, 8, 512)
+    led = LedWorker(WorkerSession(hello))
+    led.credited(Credit(8, 100, 0), 0.0)
+    return led
+
+
+def request(prompt_tokens: int = 40) -> LedRequest:
+    return LedRequest(
+        id=RequestId.make("m", 1),
+        entry_id="1-0",
+        header=OrderingHeader("t", Priority.NORMAL, prompt_tokens, 9),
+        epoch=1,
+        log="g1",
+        start="0-0",
+        arrival_s=0.0,
+        deadline_s=70.0,
+        progress=Progress(),
+    )
+
+
+async def test_nothing_is_free_before_the_first_credit():
+    """A worker that has said nothing yet is given nothing."""
+    hello = Hello("w", "i", 1, "m", "r", b"", "fp", 100, 16, 8, 512)
+    assert LedWorker(WorkerSession(hello)).view().free_blocks == 0
+
+
+async def test_an_unseen_assignment_is_subtracted():
+    """Slots, blocks and prefill of what the worker has not counted yet are not given away twice."""
+    led, one = worker(), request(40)
+    led.add(one, 1.0)
+    view = led.view()
+    assert (view.free_seqs, view.free_blocks, view.pending_prefill_tokens) == (7, 97, 40)
+    assert view.num_running == 1
+
+
+async def test_its_first_output_shows_that_it_was_seen():
+    """From then on the worker's own numbers count it, and it is not subtracted again."""
+    led, one = worker(), request(40)
+    led.add(one, 1.0)
+    led.saw(one.key)
+    led.credited(Credit(7, 97, 0), 1.1)
+    view = led.view()
+    assert (view.free_seqs, view.free_blocks, view.pending_prefill_tokens) == (7, 97, 0)
+
+
+async def test_a_credit_under_way_does_not_count_as_seen():
+    """The first credit after an assignment may be older than it; the second one, a while later, is not."""
+    led, one = worker(), request(40)
+    led.add(one, 1.0)
+    led.credited(Credit(8, 100, 0), 1.001)
+    assert led.view().free_blocks == 97
+    led.credited(Credit(7, 97, 40), 1.2)
+    assert led.view().free_blocks == 97
+    assert led.view().pending_prefill_tokens == 40
+
+
+async def test_what_ended_is_free_again():
+    """A request that left takes its reservation along."""
+    led, one = worker(), request(40)
+    led.add(one, 1.0)
+    led.remove(one.key)
+    assert (led.view().free_seqs, led.view().free_blocks) == (8, 100)
