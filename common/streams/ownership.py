@@ -103,10 +103,16 @@ def requeue_step(request_id: RequestId, epoch: int, worker_losses: int) -> Recor
     )
 
 
-def checkpoint_step(request_id: RequestId, epoch: int, checkpoint: bytes) -> RecordStep:
-    """Store what is logged so far. Done, Ended, Lost or Missing."""
+def checkpoint_step(
+    request_id: RequestId, epoch: int, checkpoint: bytes, next_seq: int = 0
+) -> RecordStep:
+    """Store what is logged so far, up to ``next_seq``; an older one is Done and changes nothing.
+
+    Done, Ended, Lost or Missing.
+    """
     return RecordStep(
-        ScriptCall("checkpoint", [keys.record(request_id)], [epoch, checkpoint]), read_written
+        ScriptCall("checkpoint", [keys.record(request_id)], [epoch, checkpoint, next_seq]),
+        read_written,
     )
 
 
@@ -168,10 +174,11 @@ async def requeue(node: Node, request_id: RequestId, epoch: int, worker_losses: 
 
 
 async def store_checkpoint(
-    node: Node, request_id: RequestId, epoch: int, checkpoint: bytes
+    node: Node, request_id: RequestId, epoch: int, checkpoint: bytes, next_seq: int = 0
 ) -> Answer:
     """Store one checkpoint."""
-    return (await run_steps(node, [checkpoint_step(request_id, epoch, checkpoint)]))[0]
+    step = checkpoint_step(request_id, epoch, checkpoint, next_seq)
+    return (await run_steps(node, [step]))[0]
 
 
 async def finish(

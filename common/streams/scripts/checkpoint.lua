@@ -1,7 +1,8 @@
--- The owner stores what is logged so far. Only under its epoch.
+-- The owner stores what is logged so far. Only under its epoch, and only forward: a copy that was delayed must not
+-- replace a newer checkpoint, behind which the log may be trimmed already.
 --
 -- KEYS  record
--- ARGV  epoch, checkpoint
+-- ARGV  epoch, checkpoint, tokens in it
 -- Answer {'missing'} | {'lost'} | {'ended', status} | {'stored'}
 local found = redis.call('HMGET', KEYS[1], 'status', 'epoch', 'term_epoch')
 if not found[1] then
@@ -13,5 +14,7 @@ end
 if found[2] ~= ARGV[1] then
   return {'lost'}
 end
-redis.call('HSET', KEYS[1], 'checkpoint', ARGV[2])
+if tonumber(ARGV[3]) >= tonumber(redis.call('HGET', KEYS[1], 'checkpoint_seq') or 0) then
+  redis.call('HSET', KEYS[1], 'checkpoint', ARGV[2], 'checkpoint_seq', ARGV[3])
+end
 return {'stored'}

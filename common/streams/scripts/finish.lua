@@ -23,6 +23,6 @@ if found[1] == 'queued' then
   redis.call('HINCRBY', KEYS[2], 'tokens:' .. found[4], -found[5])
 end
 redis.call('HSET', KEYS[1], 'status', ARGV[2], 'term', ARGV[3], 'term_epoch', ARGV[1])
-redis.call('HDEL', KEYS[1], 'body', 'checkpoint')
+redis.call('HDEL', KEYS[1], 'body', 'checkpoint', 'checkpoint_seq')
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return {'finished'}

@@ -93,6 +93,20 @@ async def test_counters_follow_the_status(node: Node):
     assert set((await counters(node)).values()) == {b"0"}
 
 
+async def test_a_delayed_checkpoint_changes_nothing(node: Node):
+    """A copy of an older checkpoint that arrives late does not replace the newer one."""
+    wanted = submission()
+    owned = await own_one(node, "s1", await admit_one(node, wanted))
+    for checkpoint, next_seq in ((b"new", 9), (b"old", 4)):
+        stored = await ownership.store_checkpoint(
+            node, wanted.request_id, owned.epoch, checkpoint, next_seq
+        )
+        assert stored == ownership.Done()
+    record = await following.read_record(node, wanted.request_id, bound_s=5)
+    assert record is not None
+    assert record.checkpoint == b"new"
+
+
 async def test_an_old_epoch_can_write_nothing(node: Node):
     """Once another scheduler owns a request, take, requeue, checkpoint and finish of the former are lost."""
     wanted = submission()
