@@ -167,6 +167,7 @@ class ScriptedScheduler:
         self.node = Node(url)
         self.partition = Partition(model, 0)
         self.name = f"s-{secrets.token_hex(4)}"
+        self.served: list[Led] = []
         self._waiting: list[InboxEntry] = []
 
     async def next(self) -> Led:
@@ -219,6 +220,7 @@ class ScriptedScheduler:
         """Answer every request at once with its `max_tokens` tokens, until cancelled."""
         while True:
             led = await self.next()
+            self.served.append(led)
             await led.prompt()
             await led.tokens(led.request.stop.max_tokens)
             await led.finish(FinishReason.LENGTH)

@@ -10,67 +10,26 @@ from common import keys
 from common.domain import FinishReason, RequestId
 from common.records import Failure
 from common.streams import following, idempotency
-from common.streams.idempotency import KeyName
 from common.wire.digest import body_digest
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 from tests.integration.gateway.conftest import RunningGateway
+from tests.integration.gateway.keyed_requests import (
+    NAME,
+    answer,
+    claimed,
+    followed,
+    is_confirmed,
+    keyed,
+    nothing_waits,
+    refused,
+)
 from tests.integration.gateway.requests import drain, ids_of, request, text_of
-from tests.integration.gateway.scripted_scheduler import Led, ScriptedScheduler, words
+from tests.integration.gateway.scripted_scheduler import ScriptedScheduler, words
 from tests.integration.gateway.statuses import details_of, error_info
 from tests.support.time_scale import scaled
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
-
-NAME = KeyName("default", "k")
-
-
-def keyed(text: str = "hello world", **fields: object) -> pb.GenerateRequest:
-    """A request with the key `k`."""
-    fields.setdefault("idempotency_key", "k")
-    return request(text, **fields)
-
-
-async def refused(call: grpc.aio.UnaryUnaryCall) -> grpc.aio.AioRpcError:
-    """The error that a call ends with."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return caught.value
-
-
-async def answer(led: Led, count: int = 3, reason: FinishReason = FinishReason.STOP) -> None:
-    """Generate so many tokens and end."""
-    await led.prompt()
-    await led.tokens(count)
-    await led.finish(reason)
-
-
-async def followed(led: Led, num_followers: int) -> None:
-    """Wait until so many follow the request."""
-    async with asyncio.timeout(scaled(5)):
-        while True:
-            fields = await led.node.call(lambda client: client.hkeys(keys.record(led.id)))
-            if sum(field.startswith(b"f:") for field in fields) == num_followers:
-                return
-            await asyncio.sleep(0.01)
-
-
-async def confirmed(scheduler: ScriptedScheduler, name: KeyName = NAME) -> None:
-    """Wait until the key is known to stand for an admitted request."""
-    async with asyncio.timeout(scaled(5)):
-        while True:
-            claim = await idempotency.look(scheduler.node, name, bound_s=1)
-            if claim is not None and claim.is_admitted:
-                return
-            await asyncio.sleep(0.01)
-
-
-async def nothing_waits(scheduler: ScriptedScheduler) -> None:
-    """No further request was admitted."""
-    pattern = f"hr:{{{scheduler.partition}}}:inbox:*"
-    for inbox in await scheduler.node.call(lambda client: client.keys(pattern)):
-        entries = await scheduler.node.call(lambda client, inbox=inbox: client.xlen(inbox))
-        assert entries == 0, inbox
 
 
 async def test_ten_at_once_are_one(
@@ -262,9 +221,7 @@ async def test_a_refused_request_leaves_no_claim(
     """A key that was used for nothing is free, also for another body."""
     error = await refused(gateway.inference.Generate(keyed(hold=False)))
     assert error_info(error).reason == "NO_WORKER"
-    async with asyncio.timeout(scaled(5)):
-        while await idempotency.look(scheduler.node, NAME, bound_s=1) is not None:
-            await asyncio.sleep(0.01)
+    await claimed(scheduler, lambda claim: claim is None)
     call = gateway.inference.Generate(keyed("world"))
     await answer(await scheduler.next())
     await call
@@ -278,7 +235,7 @@ async def test_the_key_is_free_once_the_result_is_gone(
     led = await scheduler.next()
     await answer(led)
     await call
-    await confirmed(scheduler)
+    await claimed(scheduler, is_confirmed)
 
     async def life_ms(key: str) -> int:
         left: int = await scheduler.node.call(lambda client: client.pttl(key))
