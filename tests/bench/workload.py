@@ -11,12 +11,42 @@ from headrace.client import AsyncClient
 
 NUM_REQUESTS = 64
 OUTPUT_TOKENS = 64
-SUBJECTS = ["the miller", "an old engineer", "every visitor", "the river", "a young farmer", "the town council", "her brother"]
-VERBS = (
-    ["repaired", "watched", "described", "measured", "painted", "forgot", "rebuilt", "admired", "closed", "inspected"]
-)
-OBJECTS = ["the wooden wheel", "a stone bridge", "the long channel", "two heavy sluices", "the spring flood", "an iron gate"]
-ENDINGS = ["before the rain came", "in the summer of that year", "without saying a word", "as the evening fell", "for the last time"]
+SUBJECTS = [
+    "the miller",
+    "an old engineer",
+    "every visitor",
+    "the river",
+    "a young farmer",
+    "the town council",
+    "her brother",
+]
+VERBS = [
+    "repaired",
+    "watched",
+    "described",
+    "measured",
+    "painted",
+    "forgot",
+    "rebuilt",
+    "admired",
+    "closed",
+    "inspected",
+]
+OBJECTS = [
+    "the wooden wheel",
+    "a stone bridge",
+    "the long channel",
+    "two heavy sluices",
+    "the spring flood",
+    "an iron gate",
+]
+ENDINGS = [
+    "before the rain came",
+    "in the summer of that year",
+    "without saying a word",
+    "as the evening fell",
+    "for the last time",
+]
 
 
 @dataclass(frozen=True)
