@@ -101,9 +101,9 @@ class KeyedGeneration:
             is_new = claim is None
             if claim is None:
                 claim = await self._claim(use, replaces)
-            # An id that nobody else has seen yet has no record.
-            is_mine = is_new and claim.request_id == use.claimant
-            record = None if is_mine else await self._record(claim.request_id)
+            # My own claim needs no look, unless its answer was lost and others have gone on with it meanwhile.
+            is_mine = claim.request_id == use.claimant and not claim.is_admitted
+            record = None if is_new and is_mine else await self._record(claim.request_id)
             verdict = _verdict(claim, use.draft.body_digest, record)
             if verdict is Verdict.REUSED:
                 raise _reused(claim.request_id)

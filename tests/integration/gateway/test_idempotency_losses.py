@@ -113,6 +113,25 @@ async def test_without_a_retry_it_is_abandoned(
     assert (await call).request_id == str(second.id) != str(led.id)
 
 
+async def test_others_go_on_with_a_claim_whose_answer_is_lost(
+    lossy: RunningGateway,
+    gateway: RunningGateway,
+    proxy: TcpProxy,
+    scheduler: ScriptedScheduler,
+) -> None:
+    """When the answer comes at last the request may have ended: it is replayed, not taken for a result that is gone."""
+    proxy.drop_replies(script_digest("claim_key").encode(), count=10_000)
+    slow = lossy.inference.Generate(keyed())
+    await claimed(scheduler, lambda claim: claim is not None)
+    quick = gateway.inference.Generate(keyed())
+    await answer(await scheduler.next())
+    await quick
+    await claimed(scheduler, is_confirmed)
+    proxy.pass_through()
+    assert await slow == await quick
+    await nothing_waits(scheduler)
+
+
 async def test_who_hangs_up_amid_the_admission_cancels_nothing(
     lossy: RunningGateway,
     gateway: RunningGateway,
