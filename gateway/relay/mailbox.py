@@ -124,7 +124,9 @@ class Mailbox:
             case FinishRecord() if fact.index not in self._seen:
                 self._seen.add(fact.index)
                 if fact.text:
-                    self._add(Delta(fact.seq, fact.index, [], [fact.text]))
+                    # A delta of its own, without tokens, at the place that was reached: a client that attaches again
+                    # by seq gets it a second time, and knows it by its count of 0.
+                    self._pending.append(Delta(self.next_seq, fact.index, [], [fact.text]))
                 self._pending.append(fact)
 
     def _add(self, delta: Delta) -> None:

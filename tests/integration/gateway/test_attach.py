@@ -10,7 +10,8 @@ import grpc.aio
 import pytest
 
 from common.domain import FinishReason
-from common.records import TokensRecord
+from common.records import FinishRecord, TokensRecord
+from headrace.client.cursor import Cursor
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 from tests.integration.gateway.conftest import RunningGateway
@@ -243,3 +244,34 @@ async def test_a_record_that_ended_tells_all_that_the_body_told(
     for events in (first, again):
         assert not any(event.delta.token_ids for event in events)
     assert not looked.result.choices[0].token_ids
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_cut_before_the_finish_repeats_no_text(
+    gateway: RunningGateway,
+    other_gateway: RunningGateway,
+    scheduler: ScriptedScheduler,
+    together: bool,
+) -> None:
+    """Text that the end releases is a delta of its own, which the client's cursor knows when it comes again."""
+    call, led = await started(gateway, scheduler)
+    if not together:
+        await led.finish(text="tail")
+    else:
+        tokens = led.next_tokens(1)
+        await led.append(tokens, FinishRecord(6, 0, FinishReason.STOP, text="tail"))
+        await led.settle(FinishReason.STOP)
+    cursor, seen = Cursor(), []
+    async for event in call:
+        seen.append(cursor.take(event))
+        if event.HasField("delta") and not event.count:
+            break
+    call.cancel()
+    assert seen[-1].delta.text == "tail"
+    cursor.reattached()
+    name = pb.AttachRequest(request_id=str(led.id), from_seq=cursor.next_seq)
+    seen += map(cursor.take, await attached(other_gateway.inference.Attach(name)))
+    assert text_of([event for event in seen if event is not None]) == (
+        "".join(words(0, cursor.next_seq)) + "tail"
+    )
+    assert cursor.answered

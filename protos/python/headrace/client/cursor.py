@@ -6,7 +6,8 @@ no token is repeated and none is missing stands here and nowhere else.
     seq:      0   1   2   3   4   5   6   7
     delta    [0, count 3) [3, c 2)            delivered: next_seq = 5
     replay           [.. 3)   [3 .. 5)  [5 ..    what ends at or before 5 is dropped
-    flush                         ^ 5, count 0   text without tokens; told apart by its characters
+    flush                         ^ 5, count 0   text that the end of a choice released: told apart by its choice and
+                                                 its characters
 """
 
 from headrace.client.errors import InternalFailure
@@ -27,7 +28,7 @@ class Cursor:
         self.timings: gen.Timings | None = None
         self.usage = gen.Usage()
         self.ended = False
-        # Text that came with no tokens since next_seq, by choice: seq alone cannot tell a replay of it.
+        # Text that came without tokens, by choice: seq alone cannot tell a replay of it.
         self._flushed: dict[int, str] = {}
         self._replayed: dict[int, str] = {}
 
@@ -77,8 +78,9 @@ class Cursor:
             )
         if event.count:
             self.next_seq = end
-            self._flushed.clear()
-            self._replayed.clear()
+            # Not of the other choices: a replay brings their tokens before the text of this one's end.
+            self._flushed.pop(event.delta.index, None)
+            self._replayed.pop(event.delta.index, None)
             return event
         return self._take_flush(event)
 
