@@ -97,7 +97,9 @@ class ServiceProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=inherited | self._environment,
+                # Several workers on a small machine: threads that spin while they wait would take the
+                # cores from those they wait for.
+                env={"OMP_WAIT_POLICY": "PASSIVE"} | inherited | self._environment,
                 start_new_session=True,
             )
 
