@@ -148,7 +148,7 @@ class Progress:
             case TokensRecord():
                 self._add_tokens(fact)
             case FinishRecord():
-                choice = self.choices.setdefault(fact.index, ChoiceProgress(fact.index))
+                choice = self._choice(fact.index)
                 assert choice.finish is None, fact
                 choice.finish = fact
                 choice.text += fact.text
@@ -159,16 +159,20 @@ class Progress:
 
     def _add_tokens(self, fact: TokensRecord) -> None:
         assert fact.seq == self.next_seq, (fact.seq, self.next_seq)
-        if fact.index not in self.choices:
-            if self.choices and not self.seq_choices:
-                self.seq_choices = [next(iter(self.choices))] * self.next_seq
-            self.choices[fact.index] = ChoiceProgress(fact.index)
-        choice = self.choices[fact.index]
+        choice = self._choice(fact.index)
         choice.token_ids += fact.token_ids
         choice.text += fact.text
         choice.text_chars += fact.text_chars
         if len(self.choices) > 1:
             self.seq_choices += [fact.index] * len(fact.token_ids)
+
+    def _choice(self, index: int) -> ChoiceProgress:
+        """The choice, from now on if it is new: a second one, though it may have no token, makes seqs ambiguous."""
+        if index not in self.choices:
+            if self.choices and not self.seq_choices:
+                self.seq_choices = [next(iter(self.choices))] * self.next_seq
+            self.choices[index] = ChoiceProgress(index)
+        return self.choices[index]
 
     def replay(self, from_seq: int) -> Iterator[Fact]:
         """The facts again from ``from_seq`` on, as few as possible: prompt, tokens, finishes."""
