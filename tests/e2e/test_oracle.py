@@ -121,7 +121,9 @@ def assert_as_expected(results: list[tuple[Outcome, list[int]]], folder: Path) -
 async def test_greedy_tokens_equal_transformers():
     """Batching, chunking, paging and the way through the stack change no token of the default model."""
     texts, chats = prompts()
-    with running_stack(worker_flags=[*FLAGS, "--max-batch-tokens", "256"]) as stack:
+    with running_stack(
+        worker_flags=[*FLAGS, "--max-batch-tokens", "256", "--kv-blocks", "400"]
+    ) as stack:
         async with AsyncClient(stack.targets) as client:
             (model,) = await client.models()
             results = await run_all(client, model.name, [*texts, *chats])
