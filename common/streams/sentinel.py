@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import redis.exceptions
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
 
 from common.streams.addresses import Host
 from common.streams.first_answer import first_answer
+from common.streams.transient import SUSPECTS
 
 _LOOK_EVERY_S = 1.0
 """Bounds what a fail-over to a living replica can lose; a look costs one call a second about a millisecond."""
@@ -42,7 +42,7 @@ class Sentinels(Sentinel):
     async def _ask(self, sentinel: Any, service_name: str) -> Host | None:
         try:
             state = (await sentinel.sentinel_masters()).get(service_name)
-        except (redis.exceptions.RedisError, OSError) as error:
+        except SUSPECTS as error:
             self._last_failure = f"; one said: {error}"
             return None
         if state is None or not self.check_master_state(state, service_name):

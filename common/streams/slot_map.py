@@ -9,6 +9,7 @@ import redis.exceptions
 
 from common.streams.addresses import Host
 from common.streams.first_answer import first_answer
+from common.streams.transient import SUSPECTS
 
 _MAX_ASKED = 4
 """So many nodes are asked at once for the map; with others if all of these fail (the call is repeated)."""
@@ -77,7 +78,7 @@ class SlotMap:
     async def _ask(self, host: Host) -> "_Layout | None":
         try:
             rows = await self.client(host).execute_command("CLUSTER", "SLOTS")
-        except (redis.exceptions.RedisError, OSError) as error:
+        except SUSPECTS as error:
             self._last_failure = str(error)
             return None
         return _Layout(rows, asked=host) if rows else None

@@ -8,8 +8,11 @@ import re
 
 import redis.exceptions
 
-SUSPECTS = (redis.exceptions.RedisError, OSError, TimeoutError)
+SUSPECTS = (redis.exceptions.RedisError, OSError, TimeoutError, RuntimeError)
 """Everything that may be transient; ``is_transient`` decides."""
+
+# How uvloop says that the peer's reset has come before our write; the client library passes it on as it is.
+_CLOSED_TRANSPORT = "the handler is closed"
 
 _TYPES = (
     redis.exceptions.ConnectionError,  # also: no master known, loading, too many connections
@@ -35,6 +38,8 @@ def is_transient(error: BaseException) -> bool:
     """Whether ``error`` passes by itself."""
     if isinstance(error, _TYPES):
         return True
+    if isinstance(error, RuntimeError):
+        return _CLOSED_TRANSPORT in str(error)
     if not isinstance(error, redis.exceptions.ResponseError):
         return False
     words = str(error).rpartition(" of pipeline caused error: ")[

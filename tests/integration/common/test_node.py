@@ -1,8 +1,13 @@
 """Calls over a Redis that stops, stalls and comes back."""
 
 import asyncio
+import contextlib
+import socket
+import struct
+import threading
 
 import pytest
+import uvloop
 
 from common.domain import Partition
 from common.errors import Unavailable
@@ -76,3 +81,42 @@ def test_absence_needs_a_whole_lease_without_a_hole():
     assert not absence.saw(present=False, now_s=8.0), "a gap in the looks is no observation"
     absence.interrupt()
     assert not absence.saw(present=False, now_s=8.5)
+
+
+class _Resetting:
+    """A port whose connections are reset as soon as they stand, as those of a proxy in front of nothing are."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._reset_all, daemon=True)
+
+    def __enter__(self) -> "_Resetting":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(10)
+
+    def _reset_all(self) -> None:
+        with contextlib.suppress(OSError):  # closed: the test is over
+            while True:
+                connection, _ = self._listener.accept()
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.close()
+
+
+def test_a_reset_at_any_moment_is_transient():
+    """Under the services' own event loop a reset may come between connecting and writing: UNAVAILABLE all the same."""
+
+    async def call_often(port: int) -> None:
+        for _ in range(150):
+            node = Node(f"redis://127.0.0.1:{port}/0")
+            with pytest.raises(Unavailable):
+                await node.call(lambda client: client.ping(), bound_s=0.01)
+            await node.close()
+
+    with _Resetting() as resetting:
+        uvloop.run(call_often(resetting.port))
