@@ -69,7 +69,11 @@ class GenerateRequest(_message.Message):
     priority: _generation_pb2.Priority.ValueType
     """Importance; also settable by the metadata key x-priority."""
     idempotency_key: _builtins.str
-    """Same key and same body: the same result, computed once. Scoped by tenant; at most 256 bytes."""
+    """Same key and same body: the same result, computed once. Scoped by tenant; at most 256 bytes; also settable by
+    the metadata key idempotency-key (not for a batch). Every field counts as body but this one, client_request_id,
+    labels and timeout. A second use follows the running request or replays its result; after a cancellation or an
+    expiry, or once the result is gone, it runs anew. Another body: ALREADY_EXISTS, IDEMPOTENCY_KEY_REUSED.
+    """
     client_request_id: _builtins.str
     """The caller's own id, for logs and traces only; at most 256 bytes."""
     cache_salt: _builtins.str
@@ -230,7 +234,8 @@ class GenerateStreamResponse(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """Number of the first token of a delta, over all choices in the order of generation; for other
-    events, the number of tokens that came before. Resume with Attach(from_seq = seq + count).
+    events, the number of tokens that came before. Resume with Attach(from_seq = seq + count). A delta of count 0
+    has text that the end of its choice released; Attach sends it again unless the stream broke before it.
     """
     count: _builtins.int
     """Tokens in this event."""

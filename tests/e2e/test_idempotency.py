@@ -1,0 +1,81 @@
+"""Idempotency keys over the whole path: two gateways, a scheduler, a worker, and a count of what was dispatched."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import grpc
+import grpc.aio
+import pytest
+
+from headrace.v1 import generation_pb2 as gen
+from headrace.v1 import inference_service_pb2 as pb
+from headrace.v1 import inference_service_pb2_grpc as rpc
+from tests.support.polling import eventually
+from tests.support.stack import SIMULATED, Stack, running_stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+
+def request(text: str, **fields: object) -> pb.GenerateRequest:
+    """A request with a key, of 40 tokens."""
+    return pb.GenerateRequest(
+        model="sim",
+        prompt=gen.Prompt(text=text),
+        stop=gen.StopConditions(max_tokens=40, ignore_eos=True),
+        sampling=gen.SamplingParams(temperature=1.0),
+        idempotency_key="e2e",
+        **fields,
+    )
+
+
+def dispatched(stack: Stack) -> float:
+    """Dispatches so far, of all schedulers."""
+    name = "headrace_dispatched_total"
+    return sum(stack.metric(scheduler, name) for scheduler in stack.schedulers)
+
+
+async def test_one_execution_for_all() -> None:
+    """Ten at once over two gateways, and more after the end, after a kill of one: one dispatch, the same bytes."""
+    flags = [*SIMULATED, "--step-ms", "10"]
+    with running_stack(gateways=2, worker_flags=flags) as stack:
+        async with AsyncExitStack() as exits:
+            channels = [
+                await exits.enter_async_context(grpc.aio.insecure_channel(target))
+                for target in stack.targets
+            ]
+            stubs = [rpc.InferenceServiceStub(channel) for channel in channels]
+            message = request("the same for all")
+            calls = [stubs[number % 2].Generate(message, timeout=60) for number in range(10)]
+            answers = [answer.SerializeToString() for answer in await asyncio.gather(*calls)]
+            answers += [(await stub.Generate(message)).SerializeToString() for stub in stubs]
+            assert len(set(answers)) == 1
+            assert pb.GenerateResponse.FromString(answers[0]).usage.completion_tokens == 40
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stubs[0].Generate(request("another body"))
+            assert caught.value.code() is grpc.StatusCode.ALREADY_EXISTS
+            await asyncio.to_thread(stack.gateways[0].kill)
+            assert (await stubs[1].Generate(message)).SerializeToString() == answers[0]
+            assert dispatched(stack) == 1
+
+
+async def test_a_gateway_dies_and_the_retry_goes_on() -> None:
+    """Killed while the request runs: the same call at the other gateway gets its result, and nothing runs twice."""
+    flags = [*SIMULATED, "--step-ms", "50"]
+    with running_stack(gateways=2, worker_flags=flags) as stack:
+        async with AsyncExitStack() as exits:
+            first, second = [
+                rpc.InferenceServiceStub(
+                    await exits.enter_async_context(grpc.aio.insecure_channel(target))
+                )
+                for target in stack.targets
+            ]
+            message = request("goes on")
+            lost = first.Generate(message)
+            await asyncio.to_thread(eventually, lambda: dispatched(stack) == 1)
+            await asyncio.to_thread(stack.gateways[0].kill)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await lost
+            answer = await second.Generate(message, timeout=60)
+            assert answer.usage.completion_tokens == 40
+            assert answer.timings.attempts == 1
+            assert dispatched(stack) == 1
