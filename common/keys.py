@@ -5,42 +5,43 @@ whatever belongs to one gateway's log shares the gateway's.
 """
 
 from common.domain import Partition, Priority, RequestId
+from common.lengths import LENGTHS, milliseconds
 
 GROUP = "schedulers"
 """The one consumer group of every inbox; consumers are scheduler incarnations."""
 
-LONGEST_LIFE_MS = 15 * 60_000
+LONGEST_LIFE_MS = milliseconds(LENGTHS.longest_life_s)
 """A request ends at the latest so long after its admission, whatever happens to it."""
 
-RESULT_TTL_MS = 10 * 60_000
+RESULT_TTL_MS = milliseconds(LENGTHS.result_ttl_s)
 """A terminal record stays so long: time to fetch a result after a lost answer, and to settle it."""
 
-OPEN_RECORD_TTL_MS = LONGEST_LIFE_MS + RESULT_TTL_MS
+OPEN_RECORD_TTL_MS = milliseconds(LENGTHS.open_record_ttl_s)
 """An open record outlives the longest life, so that it can never vanish while a scheduler works on it."""
 
-IDEMPOTENCY_TTL_MS = OPEN_RECORD_TTL_MS + RESULT_TTL_MS + 60_000
+IDEMPOTENCY_TTL_MS = milliseconds(LENGTHS.claim_ttl_s)
 """A claim outlives its request's record, or a retry could run while the first result is still there.
 
 An open record lives at most OPEN_RECORD_TTL_MS from its admission and RESULT_TTL_MS from its end, whenever that was
 written; the minute is what may lie between the claim and the admission behind it.
 """
 
-LOG_TTL_MS = LONGEST_LIFE_MS
+LOG_TTL_MS = milliseconds(LENGTHS.log_ttl_s)
 """Renewed by each append: a log nobody writes to has no open request that could still need it."""
 
-GATEWAY_LEASE_MS = 5_000
-"""A gateway renews four times in this span; four lost renewals in a row mean that it is gone."""
+GATEWAY_LEASE_MS = milliseconds(LENGTHS.gateway_lease_s)
+"""Four lost renewals in a row mean that a gateway is gone."""
 
-LEADER_LEASE_MS = 3_000
+LEADER_LEASE_MS = milliseconds(LENGTHS.leader_lease_s)
 """Short, because nothing is dispatched without a leader; six renewals fit in."""
 
 RELEASED_LEASE_TTL_MS = 24 * 3_600_000
 """How long a lease says that it was given back; after it a new leader waits out an absence, which is harmless."""
 
-STATUS_TTL_MS = 5_000
+STATUS_TTL_MS = milliseconds(LENGTHS.status_ttl_s)
 """A snapshot is written each second; an older one would mislead."""
 
-WAKE_TTL_MS = 60_000
+WAKE_TTL_MS = milliseconds(LENGTHS.wake_ttl_s)
 """Wake messages only hurry what heartbeats find anyway; older ones are noise."""
 
 DRAIN_TTL_MS = 3_600_000

@@ -135,6 +135,7 @@ class Metrics:
             meter, "request_success", "requests finished, by finish reason"
         )
         self.requests_ended = _counter(meter, "requests_ended", "requests ended, by final status")
+        self.dead_letters = _counter(meter, "dead_letters", "requests set aside as poison")
         self.prompt_tokens = _counter(meter, "prompt_tokens", "prompt tokens taken up")
         self.generation_tokens = _counter(meter, "generation_tokens", "tokens generated")
         self.time_to_first_token = _seconds(

@@ -64,10 +64,11 @@ class TokensRecord:
 
 @dataclass(frozen=True, slots=True)
 class PromptRecord:
-    """A worker took up the prompt."""
+    """A worker took up the prompt. ``after_s``: how long after admission its first output came."""
 
     cached_tokens: int
     worker_id: str
+    after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from common import keys
 from common.domain import Priority
 from common.grpc_options import MAX_PUBLIC_MESSAGE_BYTES
+from common.lengths import LENGTHS
 from common.service_settings import ServiceSettings
 from common.setting_fields import above, at_least, between, port, setting
 from common.streams.admission import QueueBounds
 
-LONGEST_LIFE_S = keys.LONGEST_LIFE_MS / 1000
+LONGEST_LIFE_S = LENGTHS.longest_life_s
 # What stays of the stop grace for the last words: ending streams, the lease, exporters.
 _SHARE_OF_STOP_GRACE = 0.7
 
@@ -43,7 +43,9 @@ class GatewaySettings(ServiceSettings):
         check=between(0.001, LONGEST_LIFE_S),
     )
     resume_grace_s: float = setting(
-        60.0, help="how long a resumable request runs on without followers", check=at_least(0)
+        LENGTHS.resume_grace_s,
+        help="how long a resumable request runs on without followers",
+        check=at_least(0),
     )
     keepalive_s: float = setting(
         15.0, help="an event at least this often on every stream", check=above(0)

@@ -12,8 +12,9 @@ from common.streams.ownership import Answer, Ended, Owned, own_step
 from common.wire.records import UndecodableError, decode_progress
 from common.wire.request import decode_header
 from scheduler.alarms import DeadlineDue
+from scheduler.checkpoints import Checkpoints
 from scheduler.ending import Ending
-from scheduler.failures import MAX_WORKER_LOSSES, poison, undecodable
+from scheduler.failures import MAX_STALLS, MAX_WORKER_LOSSES, poison, stalled, undecodable
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.messages import Owning, Recovered
@@ -23,11 +24,18 @@ from scheduler.waiting_room import WaitingRoom
 class Arrivals:
     """Takes entries and decides what becomes of them."""
 
-    def __init__(self, led: LedPartition, ending: Ending, waiting_room: WaitingRoom) -> None:
+    def __init__(
+        self,
+        led: LedPartition,
+        ending: Ending,
+        waiting_room: WaitingRoom,
+        checkpoints: Checkpoints,
+    ) -> None:
         """Into this partition."""
         self._led = led
         self._ending = ending
         self._waiting_room = waiting_room
+        self._checkpoints = checkpoints
 
     def entries_read(self, entries: list[InboxEntry]) -> None:
         """Own what is not known yet."""
@@ -78,6 +86,7 @@ class Arrivals:
             progress=progress,
             fingerprint=owned.fingerprint,
             worker_losses=owned.worker_losses,
+            num_stalls=owned.stalls,
             num_dispatches=owned.attempts,
             first_dispatch_s=None
             if first_ms is None
@@ -106,6 +115,7 @@ class Arrivals:
         if self._led.requests.get(request.key) is not request or not request.is_recovering:
             return
         request.is_recovering = False
+        has_progress = message.progress.next_seq > request.checkpoint_seq
         request.restore(message.progress)
         request.seed = message.seed
         request.num_choices = max(request.num_choices, message.num_choices)
@@ -116,6 +126,9 @@ class Arrivals:
             request.end_wanted = None
             self._ending.fail(request, message.failure)
         else:
+            if has_progress:  # in the record at once: the next takeover is to know of it
+                request.num_stalls = 0
+                self._checkpoints.store(request, self._led.clock())
             self._start(request)
 
     def _start(self, request: LedRequest) -> None:
@@ -127,6 +140,8 @@ class Arrivals:
             self._ending.expire(request)
         elif request.worker_losses >= MAX_WORKER_LOSSES:
             self._ending.fail(request, poison())
+        elif request.num_stalls >= MAX_STALLS:
+            self._ending.fail(request, stalled())
         else:
             led.alarms.set(request.deadline_s, DeadlineDue(request.key))
             self._waiting_room.admit(request)

@@ -1,6 +1,14 @@
 """What the record says about requests that we think are ours."""
 
-from common.streams.ownership import Answer, CancelRequested, Done, Ended, Lost, Missing
+from common.streams.ownership import (
+    Answer,
+    CancelRequested,
+    Done,
+    Ended,
+    FollowedFrom,
+    Lost,
+    Missing,
+)
 from scheduler.ending import Ending
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
@@ -20,17 +28,25 @@ class Beats:
         for (request_id, epoch), answer in message.found.items():
             request = self._led.requests.get(request_id)
             if request is not None and request.epoch == epoch and not request.is_settling:
+                self._note_gateways(request, answer)
                 self.found(request, answer)
         for log in self._led.logs.logs:
             if log not in self._led.num_open_by_log:
                 self._led.logs.retire(log)
+
+    def _note_gateways(self, request: LedRequest, answer: Answer) -> None:
+        match answer:
+            case FollowedFrom():
+                request.gateways = frozenset({request.log, *answer.gateways})
+            case Done():
+                request.gateways = frozenset({request.log})
 
     def found(self, request: LedRequest, answer: Answer) -> None:
         """Act on what the record says."""
         if self._led.requests.get(request.key) is not request:
             return
         match answer:
-            case Done():
+            case Done() | FollowedFrom():
                 return
             case CancelRequested():
                 self._ending.cancel(request, answer.reason)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from common.domain import Clock, Partition
 from common.errors import Unavailable
+from common.lengths import LENGTHS
 from common.logs import Log
 from common.streams import leases
 from common.streams.leases import LeaderLease
@@ -18,7 +19,7 @@ from scheduler.lease import LEASE_S, RENEW_INTERVAL_S, HeldLease
 _TIMEOUT_S = RENEW_INTERVAL_S
 """A look or a renewal that takes longer is repeated rather than waited for."""
 
-_MAX_GAP_S = 3 * RENEW_INTERVAL_S
+_MAX_GAP_S = LENGTHS.leader_look_gap_s
 
 
 class _LeaseLost(Exception):

@@ -44,7 +44,7 @@ class Dispatch:
             return Plan(look_again_s=self.look_again_s)
         led.wants_plan = False
         self._unpark()
-        if not led.queue:
+        if not led.queue and not led.queue.kept.is_running:
             return Plan()
         return plan(led.queue, [worker.view() for worker in led.workers.values()], now_s)
 
@@ -148,7 +148,7 @@ class Dispatch:
             elif is_here:
                 ready.append((request, body))
             else:
-                self._returns.give_back(request)
+                self._returns.give_back(request, "never sent")
         if ready:
             assignments = [self._assignment(*one, batch, now_s) for one in ready]
             contexts = [

@@ -6,6 +6,7 @@ running             the worker is asked; if it does not answer in time, ended he
 """
 
 from common.domain import FinishReason
+from common.lengths import LENGTHS
 from common.records import Failure
 from common.request_status import RequestStatus
 from common.wire import session
@@ -15,9 +16,9 @@ from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 
 # A worker looks at its messages between steps; a step that takes longer is not worth waiting for.
-CANCEL_TIMEOUT_S = 2.0
+CANCEL_TIMEOUT_S = LENGTHS.worker_cancel_s
 # The worker ends what it runs at its deadline by itself; the leader does it only for one that does not.
-DEADLINE_BACKSTOP_S = 1.0
+DEADLINE_BACKSTOP_S = LENGTHS.worker_deadline_s
 
 
 class Ending:

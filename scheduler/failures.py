@@ -10,8 +10,16 @@ from common.errors import (
 )
 from common.records import Failure
 
+QUARANTINE_LOSSES = 2
+"""After so many workers died while running a request, it runs alone: whoever dies then died of it."""
+
 MAX_WORKER_LOSSES = 3
 """After so many workers died while running a request, the request is taken for the reason."""
+
+MAX_STALLS = 10
+"""So many schedulers may be lost while a request runs without a token more; then it is taken for the reason."""
+
+POISON_REQUEST = "POISON_REQUEST"
 
 
 def _stored(error: HeadraceError) -> Failure:
@@ -57,7 +65,17 @@ def poison() -> Failure:
     return _stored(
         InternalFailure(
             f"{MAX_WORKER_LOSSES} workers were lost while running the request",
-            reason="POISON_REQUEST",
+            reason=POISON_REQUEST,
+        )
+    )
+
+
+def stalled() -> Failure:
+    """It was taken over again and again and got no further."""
+    return _stored(
+        InternalFailure(
+            f"{MAX_STALLS} schedulers were lost while the request ran, and it got no further",
+            reason="TAKEOVERS_WITHOUT_PROGRESS",
         )
     )
 

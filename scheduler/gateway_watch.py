@@ -1,24 +1,24 @@
 """Notices gateways that are gone, and lets their clients leave the requests that they followed.
 
+Each gateway through which anybody follows an open request is watched, whose log it writes to makes no difference.
 Whether a request is then cancelled is decided by the record's own scripts: after a grace, if nobody else follows.
 """
 
 import asyncio
 
-from common import keys
 from common.clock import monotonic_s
 from common.errors import Unavailable
+from common.lengths import LENGTHS
 from common.streams import following, leases
 from common.streams.node import Node
 from scheduler.led_partition import LedPartition
 
-INTERVAL_S = 1.0
-_TIMEOUT_S = 1.0
-_LEASE_S = keys.GATEWAY_LEASE_MS / 1000
+INTERVAL_S = LENGTHS.gateway_look_s
+_TIMEOUT_S = LENGTHS.gateway_look_bound_s
 
 
 class GatewayWatch:
-    """Watches the gateways whose logs open requests write to."""
+    """Watches the gateways through which open requests are followed."""
 
     def __init__(self, node: Node, led: LedPartition, *, grace_s: float) -> None:
         """``grace_s`` is how long a request outlives its gateway without another follower."""
@@ -35,13 +35,13 @@ class GatewayWatch:
             await self._look()
 
     async def _look(self) -> None:
-        gateways = list(self._led.num_open_by_log)
-        for gone in self._absences.keys() - set(gateways):
+        gateways = {name for one in self._led.requests.values() for name in one.gateways}
+        for gone in self._absences.keys() - gateways:
             del self._absences[gone]
             self._left.pop(gone, None)
-        for gateway in gateways:
+        for gateway in sorted(gateways):
             absence = self._absences.setdefault(
-                gateway, leases.Absence(_LEASE_S, max_gap_s=INTERVAL_S + 2 * _TIMEOUT_S)
+                gateway, leases.Absence(LENGTHS.gateway_lease_s, LENGTHS.gateway_look_gap_s)
             )
             try:
                 lives = await leases.gateway_lives(self._node, gateway, bound_s=_TIMEOUT_S)
@@ -56,7 +56,7 @@ class GatewayWatch:
     async def _leave(self, gateway: str, left: set[str]) -> None:
         left &= self._led.requests.keys()
         for request in list(self._led.requests.values()):
-            if request.log != gateway or request.key in left:
+            if gateway not in request.gateways or request.key in left:
                 continue
             try:
                 await following.leave(

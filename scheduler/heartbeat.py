@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterable
 
 from common.domain import Priority, RequestId
 from common.errors import Unavailable
+from common.lengths import LENGTHS
 from common.streams import ownership, wake
 from common.streams.node import Node
 from scheduler.led_partition import LedPartition
 from scheduler.messages import Beaten, DrainOrdered
 
-INTERVAL_S = 1.0
+INTERVAL_S = LENGTHS.heartbeat_s
 # A heartbeat that takes longer says nothing about now; the next one asks again.
-_TIMEOUT_S = 2.0
+_TIMEOUT_S = LENGTHS.heartbeat_bound_s
 _DRAIN = "drain:"
 
 Entry = tuple[RequestId, Priority, str, int]

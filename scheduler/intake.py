@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Callable
 
 from common.domain import Partition
+from common.lengths import LENGTHS
 from common.streams import inbox
 from common.streams.node import Node
 from scheduler.messages import EntriesRead
 
-SWEEP_INTERVAL_S = 1.0
+SWEEP_INTERVAL_S = LENGTHS.inbox_sweep_s
 
 
 class Intake:

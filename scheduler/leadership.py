@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from common.clock import monotonic_s
 from common.domain import Clock, Partition, Priority
+from common.lengths import LENGTHS
 from common.logs import Log
 from common.metrics import Metrics
 from common.request_status import RequestStatus
@@ -41,7 +42,7 @@ from scheduler.telemetry import PartitionGauges, PartitionTelemetry
 from scheduler.worker_registry.doors import Door, Doors
 
 # For what is in flight at a clean stop; what does not make it is taken over like after a crash.
-FLUSH_TIMEOUT_S = 3.0
+FLUSH_TIMEOUT_S = LENGTHS.leader_flush_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ that was paused finds, at its first look at the clock, that it must not write an
 
 import asyncio
 
-from common import keys
 from common.domain import Clock
+from common.lengths import LENGTHS
 
-LEASE_S = keys.LEADER_LEASE_MS / 1000
-RENEW_INTERVAL_S = LEASE_S / 6
+LEASE_S = LENGTHS.leader_lease_s
+RENEW_INTERVAL_S = LENGTHS.leader_renewal_s
 """Six renewals fit into a lease, so that single lost answers cost nothing."""
 
-MARGIN_S = LEASE_S / 6
+MARGIN_S = LENGTHS.leader_margin_s
 """A write begun in time may take this long to arrive; clocks of two machines drift far less in a lease."""
 
 

@@ -5,7 +5,7 @@ progress      |─ confirmed ─|           what the log holds for certain: resu
 in flight                   |─────|     numbered and handed to the log writer, not yet confirmed
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from common.domain import FinishReason, OrderingHeader, RequestId
 from common.records import (
@@ -19,7 +19,7 @@ from common.records import (
 )
 from common.request_status import RequestStatus, transition
 from common.wire.session import SequenceFinish, SequenceOutput
-from scheduler.failures import failure_of_end
+from scheduler.failures import QUARANTINE_LOSSES, failure_of_end
 from scheduler.planning.waiting import WaitingRequest
 
 
@@ -38,6 +38,7 @@ class LedRequest:
     progress: Progress
     fingerprint: str = ""
     worker_losses: int = 0
+    num_stalls: int = 0
     num_dispatches: int = 0
     first_dispatch_s: float | None = None
     first_token_s: float | None = None
@@ -45,6 +46,8 @@ class LedRequest:
     status: RequestStatus = RequestStatus.QUEUED
     attempt: int = 0
     worker_id: str = ""
+    outcome: str = ""
+    gateways: frozenset[str] = frozenset()
     is_taking: bool = False
     is_recovering: bool = False
     num_choices: int = 1
@@ -66,6 +69,7 @@ class LedRequest:
 
     def __post_init__(self) -> None:
         self.key = str(self.id)
+        self.gateways = frozenset({self.log})
         self.restore(self.progress)
 
     def restore(self, progress: Progress) -> None:
@@ -77,6 +81,8 @@ class LedRequest:
             choice.index for choice in progress.choices.values() if choice.finish is not None
         }
         self.num_choices = max([self.num_choices, *(index + 1 for index in progress.choices)])
+        if progress.prompt is not None and progress.next_seq:
+            self.first_token_s = self.arrival_s + progress.prompt.after_s
 
     def move(self, target: RequestStatus) -> None:
         """Change the status, if the table allows it."""
@@ -86,6 +92,11 @@ class LedRequest:
     def keep_from(self) -> str:
         """Position in the log behind which everything is needed to know the request again."""
         return self.start if self.progress.log_id == "0-0" else self.progress.log_id
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether so many workers died under it that it runs alone."""
+        return self.worker_losses >= QUARANTINE_LOSSES
 
     @property
     def is_open(self) -> bool:
@@ -118,6 +129,7 @@ class LedRequest:
             fingerprint=self.fingerprint if generated else None,
             hold=header.hold,
             model_revision=header.model_revision,
+            alone=self.is_suspect,
         )
 
     # What becomes log records.
@@ -127,7 +139,8 @@ class LedRequest:
         records: list[LogRecord] = []
         if output.prompt is not None and not self.has_prompt:
             self.has_prompt = True
-            records.append(self._record(output.prompt))
+            after_s = now_s - self.arrival_s
+            records.append(self._record(replace(output.prompt, after_s=after_s)))
         if output.index in self.finished_choices:
             return records
         if output.token_ids:

@@ -34,6 +34,7 @@ class LedWorker:
         self.last_step_age_ms = 0
         self.credit = Credit(0, 0, 0)
         self._unseen: dict[str, _Unseen] = {}
+        self._alone = ""
 
     @property
     def worker_id(self) -> str:
@@ -43,6 +44,8 @@ class LedWorker:
     def add(self, request: LedRequest, now_s: float) -> None:
         """A request is going to this worker."""
         self.running[request.key] = request
+        if request.is_suspect:
+            self._alone = request.key
         known = request.header.prompt_tokens + request.progress.next_seq
         self._unseen[request.key] = _Unseen(known, now_s)
 
@@ -87,4 +90,5 @@ class LedWorker:
             draining=self.is_draining or self.session.is_closed,
             kv_blocks=hello.kv_blocks,
             model_revision=hello.model_revision,
+            runs_alone=self._alone in self.running,
         )

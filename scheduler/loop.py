@@ -8,6 +8,7 @@ import asyncio
 from scheduler.alarms import Alarm, CancelOverdue, DeadlineDue, LossDecided, ResumeOverdue
 from scheduler.arrivals import Arrivals
 from scheduler.beats import Beats
+from scheduler.checkpoints import Checkpoints
 from scheduler.dispatch import Dispatch
 from scheduler.drains import Drains
 from scheduler.ending import Ending
@@ -47,10 +48,11 @@ class PartitionLoop:
         self._mailbox = mailbox
         self._ending = Ending(led)
         self._waiting_room = WaitingRoom(led, self._ending)
-        self._arrivals = Arrivals(led, self._ending, self._waiting_room)
+        self._checkpoints = Checkpoints(led)
+        self._arrivals = Arrivals(led, self._ending, self._waiting_room, self._checkpoints)
         self._returns = Returns(led, self._ending, self._waiting_room)
         self._dispatch = Dispatch(led, self._ending, self._returns)
-        self._settle = Settle(led, self._returns)
+        self._settle = Settle(led, self._returns, self._checkpoints)
         self._workers = Workers(led, Output(led, self._returns), self._returns, drains)
         self._beats = Beats(led, self._ending)
         self.is_quiet = asyncio.Event()
@@ -122,7 +124,7 @@ class PartitionLoop:
                 case Taking() as taking:
                     self._dispatch.taken(taking, answered.answer, now_s)
                 case Checkpointing() as checkpointing:
-                    self._settle.checkpointed(checkpointing, answered.answer)
+                    self._checkpoints.stored(checkpointing, answered.answer)
                 case Finishing() as finishing:
                     self._settle.finished(finishing, answered.answer)
                 case Owning() as owning:

@@ -34,4 +34,4 @@ class Output:
             self._led.telemetry.log.info(
                 "given back", request_id=request.key, reason=returned.reason
             )
-            self._returns.give_back(request)
+            self._returns.give_back(request, f"given back: {returned.reason}")

@@ -14,6 +14,8 @@ from scheduler.led_request import LedRequest
 from scheduler.messages import Requeuing
 from scheduler.waiting_room import WaitingRoom
 
+_MAX_OUTCOME_CHARS = 100
+
 
 class Returns:
     """Puts requests back."""
@@ -24,9 +26,10 @@ class Returns:
         self._ending = ending
         self._waiting_room = waiting_room
 
-    def give_back(self, request: LedRequest) -> None:
-        """No worker runs it any more."""
+    def give_back(self, request: LedRequest, outcome: str) -> None:
+        """No worker runs it any more; ``outcome`` says how its attempt ended."""
         self._led.release_worker(request)
+        request.outcome = " ".join(outcome.split())[:_MAX_OUTCOME_CHARS]
         if request.is_taking:  # its batch finds the worker gone, and gives it back then
             return
         assert request.status is RequestStatus.RUNNING, request.key
@@ -46,15 +49,38 @@ class Returns:
         led = self._led
         if request.end_wanted is not None:
             self._ending.end_here(request)
-        elif request.worker_losses >= MAX_WORKER_LOSSES:
-            # The place for quarantine and dead letters: the one request that no worker survives.
-            self._end_as_poison(request)
+            return
+        request.move(RequestStatus.QUEUED)
+        self._requeue(request)
+        if request.worker_losses >= MAX_WORKER_LOSSES:
+            # The count is in the record by now: whoever takes over comes to the same end.
+            led.telemetry.log.error("poison request", request_id=request.key)
+            self._ending.fail(request, poison())
         else:
-            request.move(RequestStatus.QUEUED)
-            step = requeue_step(request.id, request.epoch, request.worker_losses)
-            led.records.ask(step, Requeuing(request))
             self._waiting_room.admit(request)
 
-    def _end_as_poison(self, request: LedRequest) -> None:
-        self._led.telemetry.log.error("poison request", request_id=request.key)
-        self._ending.fail(request, poison())
+    def absolve(self, request: LedRequest) -> None:
+        """The worker that was taken for dead is back: one loss less, wherever the request is by now."""
+        request.worker_losses -= 1
+        request.awaits_verdict = None
+        led = self._led
+        if led.requests.get(request.key) is not request:
+            return
+        request.outcome = "connection lost"
+        if request.is_returning:
+            self.go_on(request)
+        elif request.key in led.queue:
+            # It may have been taken for a suspect; a count in the record that is one too high is put right, too.
+            led.queue.remove(request.key)
+            led.enqueue(request)
+            self._requeue(request)
+
+    def _requeue(self, request: LedRequest) -> None:
+        step = requeue_step(
+            request.id,
+            request.epoch,
+            request.worker_losses,
+            request.progress.next_seq,
+            request.outcome,
+        )
+        self._led.records.ask(step, Requeuing(request))

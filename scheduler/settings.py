@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from common.lengths import LENGTHS, milliseconds
 from common.service_settings import (
     SCHEDULER_METRICS_PORT,
     ServiceSettings,
@@ -32,17 +33,17 @@ class SchedulerSettings(ServiceSettings):
         10.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
     )
     orphan_grace_s: float = setting(
-        10.0,
+        LENGTHS.orphan_grace_s,
         help="seconds that a request outlives its gateway without any other follower",
         check=at_least(0),
     )
     worker_heartbeat_ms: int = setting(
-        1000,
+        milliseconds(LENGTHS.worker_heartbeat_s),
         help="how often workers give a life sign; three missing end a session",
         check=at_least(50),
     )
     reconnect_grace_s: float = setting(
-        2.0,
+        LENGTHS.worker_reconnect_s,
         help="seconds within which a worker that comes back counts as never lost",
         check=at_least(0),
     )

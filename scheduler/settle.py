@@ -1,37 +1,53 @@
-"""From the log to the record: confirmed facts, checkpoints, terminal records, acks. In this order, always.
+"""From the log to the record: confirmed facts, terminal records, acks. In this order, always.
 
 finish confirmed in the log ──▶ terminal record ──▶ mark removed ──▶ entry acked
 """
 
-from common.records import FenceRecord
-from common.request_status import status_of_finish
-from common.streams import reply_log
-from common.streams.ownership import Answer, Done, Ended, Lost, checkpoint_step, finish_step
-from common.wire.records import TerminalRecord, encode_progress, encode_terminal
+from dataclasses import dataclass
+
+from common.records import FenceRecord, FinishRecord, LogRecord, PromptRecord, TokensRecord
+from common.request_status import RequestStatus, status_of_finish
+from common.streams.ownership import Answer, Done, Ended, Lost, finish_step
+from common.wire.records import TerminalRecord, encode_terminal
+from scheduler.checkpoints import Checkpoints
+from scheduler.failures import POISON_REQUEST
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.log_writer import Appended
-from scheduler.messages import Checkpointing, Finishing
+from scheduler.messages import Finishing
 from scheduler.returns import Returns
 
-# A takeover reads at most what lies between two checkpoints of a request.
-CHECKPOINT_TOKENS = 64
-CHECKPOINT_INTERVAL_S = 2.0
+
+@dataclass(slots=True)
+class _Usage:
+    """What one append added: each logged token once, a prompt when it is taken up, by whoever had it confirmed."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+
+    def count(self, request: LedRequest, record: LogRecord) -> None:
+        match record.fact:
+            case TokensRecord() as tokens:
+                self.generation_tokens += len(tokens.token_ids)
+            case PromptRecord():
+                self.prompt_tokens += request.header.prompt_tokens
 
 
 class Settle:
     """Draws the conclusions from what the log holds."""
 
-    def __init__(self, led: LedPartition, returns: Returns) -> None:
+    def __init__(self, led: LedPartition, returns: Returns, checkpoints: Checkpoints) -> None:
         """Of this partition."""
         self._led = led
         self._returns = returns
+        self._checkpoints = checkpoints
 
     def appended(self, message: Appended) -> None:
         """The log holds more."""
         led = self._led
         touched: dict[str, LedRequest] = {}
         fenced: list[LedRequest] = []
+        usage = _Usage()
         for record in message.records:
             request = led.requests.get(record.request_id)
             if request is None or request.epoch != record.epoch:
@@ -42,6 +58,8 @@ class Settle:
             else:
                 request.confirm(record, message.log_id)
                 touched[request.key] = request
+                usage.count(request, record)
+        led.telemetry.logged(usage.prompt_tokens, usage.generation_tokens)
         if fenced:
             led.recover(message.log, message.log_id, fenced)
         now_s = led.clock()
@@ -61,39 +79,7 @@ class Settle:
         elif request.is_returning:
             self._returns.go_on(request)
         else:
-            self._checkpoint(request, now_s)
-
-    def _checkpoint(self, request: LedRequest, now_s: float) -> None:
-        num_new = request.progress.next_seq - request.checkpoint_seq
-        if num_new <= 0 or request.is_checkpointing:
-            return
-        if not request.checkpoint_s:
-            request.checkpoint_s = now_s
-        if num_new < CHECKPOINT_TOKENS and now_s - request.checkpoint_s < CHECKPOINT_INTERVAL_S:
-            return
-        request.checkpoint_s = now_s
-        request.checkpoint_seq = request.progress.next_seq
-        request.is_checkpointing = True
-        request.progress.epoch = request.epoch
-        progress = request.progress
-        step = checkpoint_step(
-            request.id, request.epoch, encode_progress(progress), progress.next_seq
-        )
-        self._led.records.ask(step, Checkpointing(request, request.progress.log_id))
-
-    def checkpointed(self, purpose: Checkpointing, answer: Answer) -> None:
-        """A checkpoint is stored: the log may forget what lies before it."""
-        request = purpose.request
-        request.is_checkpointing = False
-        if self._led.requests.get(request.key) is not request:
-            return
-        if isinstance(answer, Done):
-            # Not once the end is written: removing the mark is the last that is said about it.
-            if not request.is_settling:
-                position_ms = reply_log.id_ms(purpose.log_id)
-                self._led.logs.mark(request.log, request.key, position_ms)
-        elif isinstance(answer, Lost):
-            self._led.drop(request)
+            self._checkpoints.look(request, now_s)
 
     def settle(self) -> None:
         """Write the terminal record of everything whose last finish is in the log."""
@@ -112,7 +98,7 @@ class Settle:
         self._led.dequeue(request)
         self._led.release_worker(request)
         request.is_settling = True
-        request.move(status_of_finish(finish.reason))
+        request.move(_status_of(finish))
         request.progress.epoch = request.epoch
         terminal = TerminalRecord(
             status=request.status,
@@ -126,7 +112,10 @@ class Settle:
             wants_token_ids=request.header.wants_token_ids,
             prompt_tokens=request.header.prompt_tokens,
         )
-        step = finish_step(request.id, request.epoch, request.status, encode_terminal(terminal))
+        reason = "" if finish.failure is None else finish.failure.reason
+        step = finish_step(
+            request.id, request.epoch, request.status, encode_terminal(terminal), reason
+        )
         self._led.records.ask(step, Finishing(request))
 
     def finished(self, purpose: Finishing, answer: Answer) -> None:
@@ -143,3 +132,9 @@ class Settle:
             led.telemetry.log.error("not settled", request_id=request.key, answer=str(answer))
         led.let_go(request.log, request.key, request.header.priority, request.entry_id)
         led.forget(request)
+
+
+def _status_of(finish: FinishRecord) -> RequestStatus:
+    if finish.failure is not None and finish.failure.reason == POISON_REQUEST:
+        return RequestStatus.DEAD
+    return status_of_finish(finish.reason)

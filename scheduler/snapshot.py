@@ -4,6 +4,7 @@ import asyncio
 
 from common.domain import Priority
 from common.errors import Unavailable
+from common.lengths import LENGTHS
 from common.request_status import RequestStatus
 from common.streams import snapshots
 from common.streams.node import Node
@@ -19,7 +20,7 @@ from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
 
-INTERVAL_S = 1.0
+INTERVAL_S = LENGTHS.snapshot_s
 NUM_POSITIONS = 100
 _TIMEOUT_S = 1.0
 # A rate over about ten seconds: steady enough for advice, quick enough to follow a worker that left.
@@ -80,6 +81,8 @@ class Snapshot:
                 reason = "no worker"
             elif not fits:
                 reason = "no worker with equal numerics"
+            elif request.alone:
+                reason = "quarantine: waits for a worker of its own"
             else:
                 reason = f"waiting: class {request.priority.name}, position {position}"
             found.append(QueuePosition(request.request_id, position, reason))

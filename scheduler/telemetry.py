@@ -36,6 +36,15 @@ class PartitionTelemetry:
     def ended(self, status: RequestStatus) -> None:
         """A request has its terminal record."""
         self._metrics.requests_ended.add(1, {**self._labels, "status": status.value})
+        if status is RequestStatus.DEAD:
+            self._metrics.dead_letters.add(1, self._labels)
+
+    def logged(self, prompt_tokens: int, generation_tokens: int) -> None:
+        """An append was confirmed: what it added to the usage of its requests."""
+        if prompt_tokens:
+            self._metrics.prompt_tokens.add(prompt_tokens, self._labels)
+        if generation_tokens:
+            self._metrics.generation_tokens.add(generation_tokens, self._labels)
 
     def queued(
         self,

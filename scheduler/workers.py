@@ -98,7 +98,7 @@ class Workers:
             self._doubt(worker.session, requests)
         for request in list(worker.running.values()):
             worker.remove(request.key)
-            self._returns.give_back(request)
+            self._returns.give_back(request, "worker lost" if is_lost else "worker left")
 
     def _doubt(self, session: WorkerSession, requests: list[LedRequest]) -> None:
         led = self._led
@@ -113,9 +113,7 @@ class Workers:
     def _absolve(self, session: WorkerSession) -> None:
         """The same incarnation is back: it had not died."""
         for request in self._doubtful.pop((session.worker_id, session.incarnation), []):
-            request.worker_losses -= 1
-            request.awaits_verdict = None
-            self._go_on(request)
+            self._returns.absolve(request)
 
     def loss_decided(self, alarm: LossDecided) -> None:
         """A worker had its time to come back, and has not."""
@@ -127,11 +125,8 @@ class Workers:
         for request in requests:
             if request.awaits_verdict == name:
                 request.awaits_verdict = None
-            self._go_on(request)
-
-    def _go_on(self, request: LedRequest) -> None:
-        if self._led.requests.get(request.key) is request:
-            self._returns.go_on(request)
+            if self._led.requests.get(request.key) is request:
+                self._returns.go_on(request)
 
     def drain(self, order: DrainOrdered) -> None:
         """A worker is to take no new work and to leave."""

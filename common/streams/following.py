@@ -42,7 +42,9 @@ async def follow(
         Unavailable: no definite answer within ``bound_s``.
     """
     answer = await run_script(
-        node, ScriptCall("follow", [keys.record(request_id)], [follower]), bound_s=bound_s
+        node,
+        ScriptCall("follow", [keys.record(request_id)], [follower, follower.partition(":")[0]]),
+        bound_s=bound_s,
     )
     if answer == [b"missing"]:
         return None

@@ -39,7 +39,8 @@ class CancelRequested:
 class Owned:
     """Taken: what the record holds. Times by the partition's node, Unix milliseconds.
 
-    ``fingerprint`` names the numerics it was dispatched to last; '' if it never was.
+    ``fingerprint`` names the numerics it was dispatched to last; '' if it never was. ``stalls`` counts the takeovers
+    that found it running with no more tokens than before, this one included until its log says otherwise.
     """
 
     epoch: int
@@ -56,6 +57,7 @@ class Owned:
     resume_grace_ms: int
     first_dispatch_ms: int | None
     fingerprint: str
+    stalls: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,13 @@ class Taken:
 @dataclass(frozen=True, slots=True)
 class Done:
     """The write is in the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedFrom:
+    """It goes on, and clients follow it through ``gateways`` beside the one that its log belongs to."""
+
+    gateways: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +133,7 @@ def read_owned(answer: RawAnswer) -> Owned | Ended | Missing:
         resume_grace_ms=int(text[12] or 0),
         first_dispatch_ms=int(text[13]) if text[13] else None,
         fingerprint=text[14],
+        stalls=int(text[15] or 0),
     )
 
 
@@ -137,11 +147,13 @@ def read_taken(answer: RawAnswer) -> Taken | CancelRequested | Refusal:
     return Taken(cast("bytes", answer[1] or b""), int(answer[2]))
 
 
-def read_heartbeat(word: str) -> Done | CancelRequested | Refusal:
+def read_heartbeat(word: str) -> Done | FollowedFrom | CancelRequested | Refusal:
     """Answer of ``heartbeat`` for one request."""
     if word.startswith("cancel:"):
         return CancelRequested(word.removeprefix("cancel:"))
     if word.startswith("ended:"):
         return Ended(RequestStatus(word.removeprefix("ended:")))
+    if word.startswith("ok:"):
+        return FollowedFrom(tuple(word.removeprefix("ok:").split()))
     states: dict[str, Done | Lost | Missing] = {"ok": Done(), "lost": Lost(), "missing": Missing()}
     return states[word]

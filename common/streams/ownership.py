@@ -17,6 +17,7 @@ from common.streams.owner_answers import (
     CancelRequested,
     Done,
     Ended,
+    FollowedFrom,
     Lost,
     Missing,
     Owned,
@@ -35,6 +36,7 @@ __all__ = [
     "CancelRequested",
     "Done",
     "Ended",
+    "FollowedFrom",
     "Lost",
     "Missing",
     "Owned",
@@ -55,7 +57,12 @@ __all__ = [
     "take_step",
 ]
 
-Answer = Owned | Taken | Done | CancelRequested | Ended | Lost | Missing | Unworkable
+Answer = (
+    Owned | Taken | Done | FollowedFrom | CancelRequested | Ended | Lost | Missing | Unworkable
+)
+
+ATTEMPTS_TO_REMEMBER = 32
+"""A request that is pre-empted again and again must not grow its record without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ def own_step(owner: str, request_id: RequestId, priority: Priority, entry_id: st
         ScriptCall(
             "own",
             [keys.record(request_id), keys.inbox(partition, priority), keys.queued(partition)],
-            [keys.GROUP, owner, entry_id],
+            [keys.GROUP, owner, entry_id, ATTEMPTS_TO_REMEMBER],
         ),
         read_owned,
     )
@@ -91,13 +98,18 @@ def take_step(request_id: RequestId, epoch: int, worker_id: str, fingerprint: st
     )
 
 
-def requeue_step(request_id: RequestId, epoch: int, worker_losses: int) -> RecordStep:
-    """RUNNING back to QUEUED, with the absolute number of worker losses. Done, Ended, Lost or Missing."""
+def requeue_step(
+    request_id: RequestId, epoch: int, worker_losses: int, tokens: int = 0, outcome: str = ""
+) -> RecordStep:
+    """RUNNING back to QUEUED, with the absolute number of worker losses. Done, Ended, Lost or Missing.
+
+    ``outcome`` says how the attempt ended that had logged ``tokens``; '' keeps no history of it.
+    """
     return RecordStep(
         ScriptCall(
             "requeue",
             [keys.record(request_id), keys.queued(request_id.partition)],
-            [epoch, worker_losses],
+            [epoch, worker_losses, tokens, outcome, ATTEMPTS_TO_REMEMBER],
         ),
         read_written,
     )
@@ -117,15 +129,19 @@ def checkpoint_step(
 
 
 def finish_step(
-    request_id: RequestId, epoch: int, status: RequestStatus, terminal: bytes
+    request_id: RequestId, epoch: int, status: RequestStatus, terminal: bytes, reason: str = ""
 ) -> RecordStep:
-    """Write the terminal record. Done (again, if it is already mine), Ended, Lost or Missing."""
+    """Write the terminal record. Done (again, if it is already mine), Ended, Lost or Missing.
+
+    With the status DEAD the request becomes a dead letter for ``reason`` in the same moment.
+    """
     assert status.is_final
+    partition = request_id.partition
     return RecordStep(
         ScriptCall(
             "finish",
-            [keys.record(request_id), keys.queued(request_id.partition)],
-            [epoch, status.value, terminal, keys.RESULT_TTL_MS],
+            [keys.record(request_id), keys.queued(partition), keys.dead(partition)],
+            [epoch, status.value, terminal, keys.RESULT_TTL_MS, reason, str(request_id)],
         ),
         read_written,
     )
@@ -168,9 +184,17 @@ async def take(
     )
 
 
-async def requeue(node: Node, request_id: RequestId, epoch: int, worker_losses: int) -> Answer:
+async def requeue(
+    node: Node,
+    request_id: RequestId,
+    epoch: int,
+    worker_losses: int,
+    tokens: int = 0,
+    outcome: str = "",
+) -> Answer:
     """Put one request back."""
-    return (await run_steps(node, [requeue_step(request_id, epoch, worker_losses)]))[0]
+    step = requeue_step(request_id, epoch, worker_losses, tokens, outcome)
+    return (await run_steps(node, [step]))[0]
 
 
 async def store_checkpoint(
@@ -182,10 +206,16 @@ async def store_checkpoint(
 
 
 async def finish(
-    node: Node, request_id: RequestId, epoch: int, status: RequestStatus, terminal: bytes
+    node: Node,
+    request_id: RequestId,
+    epoch: int,
+    status: RequestStatus,
+    terminal: bytes,
+    reason: str = "",
 ) -> Answer:
     """End one request."""
-    return (await run_steps(node, [finish_step(request_id, epoch, status, terminal)]))[0]
+    step = finish_step(request_id, epoch, status, terminal, reason)
+    return (await run_steps(node, [step]))[0]
 
 
 async def heartbeat(
@@ -197,6 +227,8 @@ async def heartbeat(
     bound_s: float | None = None,
 ) -> list[Answer]:
     """Refresh entries (request, class, entry id, epoch); learn which are lost and which are to be cancelled.
+
+    Done, or FollowedFrom, for what goes on.
 
     Raises:
         Unavailable: no definite answer within ``bound_s``.

@@ -184,12 +184,16 @@ def failure_from_pb(message: pb.ErrorInfo) -> Failure:
 
 def prompt_to_pb(prompt: PromptRecord) -> pb.PromptRecord:
     """A prompt taken up."""
-    return pb.PromptRecord(cached_tokens=prompt.cached_tokens, worker_id=prompt.worker_id)
+    return pb.PromptRecord(
+        cached_tokens=prompt.cached_tokens,
+        worker_id=prompt.worker_id,
+        after_us=max(0, round(prompt.after_s * 1e6)),
+    )
 
 
 def prompt_from_pb(message: pb.PromptRecord) -> PromptRecord:
     """A prompt taken up, from its message."""
-    return PromptRecord(message.cached_tokens, message.worker_id)
+    return PromptRecord(message.cached_tokens, message.worker_id, message.after_us / 1e6)
 
 
 def finish_to_pb(finish: FinishRecord) -> pb.FinishRecord:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from common.clock import monotonic_s
 from common.domain import RequestId
 from common.errors import Unavailable
+from common.lengths import LENGTHS
 from common.logs import Log
 from common.streams import following, leases
 from common.streams.node import Node
@@ -18,7 +19,7 @@ from gateway.relay.readers import Readers
 from gateway.relay.recent_ends import RecentEnds
 from gateway.settings import LONGEST_LIFE_S
 
-_TICK_S = 1.0
+_TICK_S = LENGTHS.gateway_renewal_s
 _LEASE_BOUND_S = 1.0
 _GOODBYE_S = 1.0
 # A client that hangs up because its deadline passed: the scheduler is about to end the request as expired,

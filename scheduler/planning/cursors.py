@@ -6,9 +6,9 @@ from operator import attrgetter
 
 from common.domain import Priority
 from scheduler.planning.fit import Room, WorkerView
-from scheduler.planning.lanes import Lane, LaneKey
+from scheduler.planning.lanes import Lane
 from scheduler.planning.queue import WaitingQueue
-from scheduler.planning.waiting import Entry, Key
+from scheduler.planning.waiting import Entry, Key, LaneKey
 
 _LEVELS = tuple(sorted(Priority, reverse=True))
 
@@ -63,7 +63,8 @@ class OpenOrder:
     def __init__(self, queue: WaitingQueue, skip: frozenset[str]) -> None:
         """Nothing taken yet; ``skip`` names requests that no worker may get."""
         self._skip = skip
-        self._lanes = list(queue.lanes())
+        # Who is to run alone is picked by a rule of its own (``quarantine``).
+        self._lanes = [(key, lane) for key, lane in queue.lanes() if not key.alone]
         self._made: dict[tuple[LaneKey, Priority], list[Cursor]] = {}
         self._of_kinds: dict[tuple[str, str, Priority], list[Cursor]] = {}
 

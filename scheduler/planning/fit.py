@@ -7,9 +7,8 @@ what waits here can still be reordered, what waits there cannot.
 
 from dataclasses import dataclass
 
-from scheduler.planning.lanes import LaneKey
 from scheduler.planning.settings import PlanningSettings
-from scheduler.planning.waiting import WaitingRequest
+from scheduler.planning.waiting import LaneKey, WaitingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +16,8 @@ class WorkerView:
     """A worker as planning sees it.
 
     Credits are what it reported less what was assigned since; ``num_running`` includes the latter. ``kv_blocks``
-    is its whole pool, 0 when unknown. An empty ``model_revision`` serves any.
+    is its whole pool, 0 when unknown. An empty ``model_revision`` serves any. ``runs_alone``: what runs there lets
+    nothing join.
     """
 
     worker_id: str
@@ -31,10 +31,11 @@ class WorkerView:
     draining: bool
     kv_blocks: int = 0
     model_revision: str = ""
+    runs_alone: bool = False
 
     def serves(self, lane: LaneKey) -> bool:
         """Whether it may run requests of a lane: equal numerics once started, the revision that was asked for."""
-        fingerprint, revision = lane
+        fingerprint, revision = lane.fingerprint, lane.model_revision
         if fingerprint is not None and fingerprint != self.fingerprint:
             return False
         return not revision or not self.model_revision or revision == self.model_revision

@@ -7,9 +7,6 @@ from common.domain import Priority
 from scheduler.planning.sorted_keys import SortedKeys
 from scheduler.planning.waiting import Entry, Key
 
-LaneKey = tuple[str | None, str]
-"""Fingerprint (None: not started) and model revision (empty: any)."""
-
 
 class Lane:
     """Requests with one fingerprint and model revision: whatever may serve one of them may serve all."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from scheduler.planning.cursors import OpenOrder, lanes_without_worker
 from scheduler.planning.fit import Room, WorkerView
 from scheduler.planning.picks import Batch, Picks
+from scheduler.planning.quarantine import pick_alone
 from scheduler.planning.queue import WaitingQueue
 from scheduler.planning.window import WaitUntil
 
@@ -63,9 +64,9 @@ def _refused(
 ) -> tuple[str, ...]:
     return tuple(
         request_id
-        for (fingerprint, _), lane in lanes_without_worker(queue, serving)
+        for key, lane in lanes_without_worker(queue, serving)
         # What has started waits for an equal worker: refusing it would throw away what is generated.
-        if fingerprint is None
+        if key.fingerprint is None
         for request_id in lane.impatient
         if request_id not in expired
     )
@@ -75,16 +76,17 @@ def _assign(
     queue: WaitingQueue, serving: list[WorkerView], skip: frozenset[str], now_s: float
 ) -> tuple[list[Batch], float | None]:
     """The batches, and when the first of the windows that are open closes."""
-    num_left = len(queue) - len(skip)
     rooms = [Room(worker, queue.settings) for worker in serving]
+    order = OpenOrder(queue, skip)
+    alone = pick_alone(queue, rooms, order, skip, now_s)
+    rooms = [room for room in rooms if room.worker.worker_id not in alone.closed]
     # Least loaded first, pick by pick: a batch grows only while its worker stays the least loaded one.
     turns = [(room.load, room.worker.worker_id, room) for room in rooms if room.is_open]
-    if not turns or not num_left:
-        return [], None
     heapq.heapify(turns)
-    picks = Picks(OpenOrder(queue, skip), rooms, queue.settings)
-    batches: dict[str, Batch] = {}
-    windows_s: list[float] = []
+    picks = Picks(order, rooms, queue.settings)
+    batches: dict[str, Batch] = {batch.worker_id: batch for batch in alone.batches}
+    num_left = len(queue) - len(skip) - len(batches)
+    windows_s: list[float] = [] if alone.look_again_s is None else [alone.look_again_s]
     while turns and num_left:
         _, worker_id, room = heapq.heappop(turns)
         batch = batches.get(worker_id)

@@ -1,18 +1,19 @@
 """The one queue: every request of a partition that waits for a worker."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import islice
 
 from common.domain import Priority
 from scheduler.planning.ageing import Ageing
 from scheduler.planning.buckets import bucket_of
-from scheduler.planning.lanes import Lane, LaneKey
+from scheduler.planning.kept import KeptWorker
+from scheduler.planning.lanes import Lane
 from scheduler.planning.ordering import due_s
 from scheduler.planning.settings import PlanningSettings
 from scheduler.planning.timers import Timers
-from scheduler.planning.waiting import Entry, WaitingRequest
+from scheduler.planning.waiting import Entry, LaneKey, WaitingRequest
 
 __all__ = ["WaitingQueue", "WaitingRequest"]
 
@@ -23,6 +24,7 @@ class WaitingQueue:
     def __init__(self, settings: PlanningSettings) -> None:
         """Empty."""
         self.settings = settings
+        self.kept = KeptWorker()
         self._ageing = Ageing(settings)
         self._entries: dict[str, Entry] = {}
         self._lanes: dict[LaneKey, Lane] = {}
@@ -122,6 +124,13 @@ class WaitingQueue:
     def lanes(self) -> Iterable[tuple[LaneKey, Lane]]:
         """All lanes, in the order in which they came into being."""
         return self._lanes.items()
+
+    def suspects(self) -> Iterator[Entry]:
+        """The requests that are to run alone, in order."""
+        lanes = [lane for key, lane in self._lanes.items() if key.alone]
+        for level in sorted(Priority, reverse=True):
+            for _, _, entry in merge(*(lane.in_order(level) for lane in lanes)):
+                yield entry
 
     def age(self, now_s: float) -> None:
         """Raise every request whose patience in its class has run out (rule 2)."""

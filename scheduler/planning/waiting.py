@@ -1,8 +1,17 @@
 """A request that waits, and what planning remembers about it."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from common.domain import Priority
+
+
+class LaneKey(NamedTuple):
+    """What requests need of a worker: fingerprint (None: not started), model revision (empty: any), to be alone."""
+
+    fingerprint: str | None
+    model_revision: str
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +21,7 @@ class WaitingRequest:
     ``known_tokens`` are the prompt and what is generated already: all that a worker has to compute before the
     next token. A started request resumes only on a worker with its ``fingerprint``; an empty
     ``model_revision`` accepts any. Every request has a deadline; ``has_deadline`` says that its caller set it.
+    ``alone``: workers died under it, and it goes only where nothing else runs.
     """
 
     request_id: str
@@ -26,6 +36,7 @@ class WaitingRequest:
     hold: bool = True
     model_revision: str = ""
     has_deadline: bool = False
+    alone: bool = False
 
     @property
     def remaining_tokens(self) -> int:
@@ -33,9 +44,9 @@ class WaitingRequest:
         return self.max_tokens - (self.known_tokens - self.prompt_tokens)
 
     @property
-    def lane_key(self) -> tuple[str | None, str]:
+    def lane_key(self) -> LaneKey:
         """What a worker has to match."""
-        return self.fingerprint, self.model_revision
+        return LaneKey(self.fingerprint, self.model_revision, self.alone)
 
 
 @dataclass(slots=True, eq=False)

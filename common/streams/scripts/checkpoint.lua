@@ -14,7 +14,11 @@ end
 if found[2] ~= ARGV[1] then
   return {'lost'}
 end
-if tonumber(ARGV[3]) >= tonumber(redis.call('HGET', KEYS[1], 'checkpoint_seq') or 0) then
+local known = tonumber(redis.call('HGET', KEYS[1], 'checkpoint_seq') or 0)
+if tonumber(ARGV[3]) >= known then
   redis.call('HSET', KEYS[1], 'checkpoint', ARGV[2], 'checkpoint_seq', ARGV[3])
+end
+if tonumber(ARGV[3]) > known then
+  redis.call('HDEL', KEYS[1], 'stalls')
 end
 return {'stored'}

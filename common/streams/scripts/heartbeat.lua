@@ -5,13 +5,13 @@
 --
 -- KEYS  inbox, record...
 -- ARGV  group, owner, then for each record: epoch, entry
--- Answer for each record 'ok' | 'cancel:<reason>' | 'lost' | 'missing' | 'ended:<status>'
+-- Answer for each record 'ok' | 'ok:<gateways beside the log's own whose clients follow>' | 'cancel:<reason>' | 'lost' | 'missing' | 'ended:<status>'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local answer = {}
 for i = 2, #KEYS do
   local epoch, entry = ARGV[2 * i - 1], ARGV[2 * i]
-  local found = redis.call('HMGET', KEYS[i], 'epoch', 'term_epoch', 'cancel', 'abandon_ms', 'status')
+  local found = redis.call('HMGET', KEYS[i], 'epoch', 'term_epoch', 'cancel', 'abandon_ms', 'status', 'gateways')
   local cancel = found[3]
   if not found[1] then
     answer[i - 1] = 'missing'
@@ -26,7 +26,7 @@ for i = 2, #KEYS do
     end
     -- pcall: without a group (a flush took it) there is nothing to refresh, and the record still decides.
     redis.pcall('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, entry, 'JUSTID')
-    answer[i - 1] = cancel and ('cancel:' .. cancel) or 'ok'
+    answer[i - 1] = cancel and ('cancel:' .. cancel) or (found[6] and ('ok:' .. found[6]) or 'ok')
   end
 end
 return answer

@@ -6,7 +6,7 @@
 -- KEYS  record, wake
 -- ARGV  id, prefix of the followers' names, grace_ms, wake_ttl_ms
 -- Answer {'missing'} | {'ended', status} | {'followed'} | {'abandoned'} | {'cancelling'}
-local found = redis.call('HMGET', KEYS[1], 'status', 'term_epoch', 'resume_grace_ms', 'abandon_ms')
+local found = redis.call('HMGET', KEYS[1], 'status', 'term_epoch', 'resume_grace_ms', 'abandon_ms', 'log')
 if not found[1] then
   return {'missing'}
 end
@@ -14,13 +14,24 @@ if found[2] then
   return {'ended', found[1]}
 end
 local prefix = 'f:' .. ARGV[2]
-local others = 0
+local others, gateways, named = 0, {}, {[found[5] or ''] = true}
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
   if string.sub(field, 1, #prefix) == prefix then
     redis.call('HDEL', KEYS[1], field)
   elseif string.sub(field, 1, 2) == 'f:' then
     others = others + 1
+    local gateway = string.match(field, '^f:([^:]*)')
+    if not named[gateway] then
+      named[gateway] = true
+      gateways[#gateways + 1] = gateway
+    end
   end
+end
+-- What is left to be watched beside the log's own gateway.
+if #gateways > 0 then
+  redis.call('HSET', KEYS[1], 'gateways', table.concat(gateways, ' '))
+else
+  redis.call('HDEL', KEYS[1], 'gateways')
 end
 if others > 0 then
   return {'followed'}

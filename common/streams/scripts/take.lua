@@ -22,7 +22,9 @@ if status == 'queued' then
   redis.call('HINCRBY', KEYS[2], 'tokens:' .. found[5], -found[6])
   redis.call('HINCRBY', KEYS[1], 'attempts', 1)
   local time = redis.call('TIME')
-  redis.call('HSETNX', KEYS[1], 'first_dispatch_ms', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+  local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+  redis.call('HSETNX', KEYS[1], 'first_dispatch_ms', now)
+  redis.call('HSET', KEYS[1], 'dispatch_ms', now)
 end
 redis.call('HSET', KEYS[1], 'status', 'running', 'worker', ARGV[2], 'fingerprint', ARGV[3])
 return {'taken', found[7], redis.call('HGET', KEYS[1], 'attempts')}

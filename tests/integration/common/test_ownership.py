@@ -8,7 +8,7 @@ import pytest
 from common import keys
 from common.domain import OrderingHeader, Partition, Priority, RequestId
 from common.request_status import RequestStatus
-from common.streams import admission, following, inbox, ownership, wake
+from common.streams import admission, dead_letters, following, inbox, ownership, wake
 from common.streams.node import Node
 from common.wire.request import encode_header
 from tests.support.redis_server import RedisServer
@@ -156,6 +156,97 @@ async def test_the_last_follower_takes_the_request_along(node: Node):
     assert (await wake.read_wakes(node, PARTITION, "0-0"))[1] == [str(request_id)]
 
 
+async def test_the_owner_learns_through_which_gateways_clients_follow(node: Node):
+    """Every gateway beside the log's own that a follower names is told with a heartbeat, until its followers left."""
+    wanted = submission()
+    entry = await admit_one(node, wanted)
+    owned = await own_one(node, "s1", entry)
+    request_id = wanted.request_id
+    place = (request_id, entry.priority, entry.entry_id, owned.epoch)
+
+    async def beat() -> object:
+        return (await ownership.heartbeat(node, PARTITION, "s1", [place]))[0]
+
+    assert await beat() == ownership.Done()
+    for follower in ("g1:b", "g2:a", "g22:a", "g2:b", "g2:b"):
+        await following.follow(node, request_id, follower, bound_s=5)
+    assert await beat() == ownership.FollowedFrom(("g2", "g22"))
+    await following.leave(node, request_id, "g2:a", grace_ms=0, bound_s=5)
+    told = await beat()
+    assert isinstance(told, ownership.FollowedFrom)
+    assert sorted(told.gateways) == ["g2", "g22"]
+    await following.leave(node, request_id, "g2:", grace_ms=0, bound_s=5)
+    assert await beat() == ownership.FollowedFrom(("g22",))
+    await following.leave(node, request_id, "g22:", grace_ms=0, bound_s=5)
+    assert await beat() == ownership.Done()
+
+
+async def test_takeovers_without_progress_are_counted(node: Node):
+    """Only of a running request; an owned answer that was lost counts nothing; a checkpoint with more starts anew."""
+    wanted = submission()
+    entry = await admit_one(node, wanted)
+    request_id = wanted.request_id
+    assert (await own_one(node, "s1", entry)).stalls == 0
+    assert (await own_one(node, "s2", entry)).stalls == 0
+    for expected in (1, 2):
+        owned = await own_one(node, "s1", entry)
+        await ownership.take(node, [(request_id, owned.epoch)], "w")
+        assert (await own_one(node, "s2", entry)).stalls == expected
+        assert (await own_one(node, "s2", entry)).stalls == expected
+    owned = await own_one(node, "s1", entry)
+    await ownership.store_checkpoint(node, request_id, owned.epoch, b"c", 3)
+    await ownership.take(node, [(request_id, owned.epoch)], "w")
+    assert (await own_one(node, "s2", entry)).stalls == 1
+
+
+async def test_a_dead_letter_is_written_with_the_end_and_once(node: Node):
+    """The dead have a letter with body and history of attempts, in the moment of their terminal record; nobody else has."""
+    wanted = submission()
+    entry = await admit_one(node, wanted)
+    request_id = wanted.request_id
+    first = await own_one(node, "s1", entry)
+    await ownership.take(node, [(request_id, first.epoch)], "worker\twith tab")
+    for _ in range(2):
+        await ownership.requeue(node, request_id, first.epoch, 1, 4, "worker lost")
+    await ownership.take(node, [(request_id, first.epoch)], "w2")
+    second = await own_one(node, "s2", entry)
+    await ownership.take(node, [(request_id, second.epoch)], "w3")
+    await ownership.requeue(node, request_id, second.epoch, 2, 5, "worker lost")
+    dead = (request_id, second.epoch, RequestStatus.DEAD, b"t", "POISON_REQUEST")
+    for _ in range(2):
+        assert await ownership.finish(node, *dead) == ownership.Done()
+    (letter,) = await dead_letters.read_letters(node, PARTITION, start="+", count=10, bound_s=5)
+    assert (letter.request_id, letter.reason, letter.tenant) == (
+        str(request_id),
+        "POISON_REQUEST",
+        "t",
+    )
+    assert (letter.body, letter.budget_ms) == (b"", 60_000)
+    assert [(a.worker_id, a.tokens, a.outcome) for a in letter.attempts] == [
+        ("worker\twith tab", 4, "worker lost"),
+        ("w2", 0, "scheduler lost"),
+        ("w3", 5, "worker lost"),
+    ]
+    assert all(a.dispatched_ms <= letter.died_ms for a in letter.attempts)
+    found = await dead_letters.find_letter(node, request_id, bound_s=5)
+    assert found is not None
+    assert found.body == b"body"
+    assert await dead_letters.find_letter(node, submission().request_id, bound_s=5) is None
+
+
+async def test_the_history_of_a_request_is_bounded(node: Node):
+    """A request that is put back again and again keeps its last attempts only."""
+    wanted = submission()
+    owned = await own_one(node, "s1", await admit_one(node, wanted))
+    for _ in range(ownership.ATTEMPTS_TO_REMEMBER + 9):
+        await ownership.take(node, [(wanted.request_id, owned.epoch)], "w")
+        await ownership.requeue(node, wanted.request_id, owned.epoch, 0, 0, "preempted")
+    fields = await node.call(lambda client: client.hkeys(keys.record(wanted.request_id)))
+    tries = [field for field in fields if field.startswith(b"try:")]
+    assert len(tries) == ownership.ATTEMPTS_TO_REMEMBER
+    assert b"try:41" in tries
+
+
 async def test_abandonment_is_checked_again_after_the_grace(node: Node):
     """A follower that comes back within the grace keeps the request; without one the heartbeat cancels it."""
     wanted = submission()
@@ -169,7 +260,7 @@ async def test_abandonment_is_checked_again_after_the_grace(node: Node):
 
     assert await following.leave(node, request_id, "g1:", grace_ms=1, bound_s=5) == "abandoned"
     await following.follow(node, request_id, "g2:b", bound_s=5)
-    assert await beat() == ownership.Done()
+    assert await beat() == ownership.FollowedFrom(("g2",))
     await following.leave(node, request_id, "g2:b", grace_ms=1, bound_s=5)
     abandoned_ms = int(
         await node.call(lambda client: client.hget(keys.record(request_id), "abandon_ms"))

@@ -87,7 +87,7 @@ async def test_a_started_request_waits_for_equal_numerics(redis_server: RedisSer
 
 
 async def test_poison_ends_after_three_losses(redis_server: RedisServer, node: Node):
-    """A request that three workers did not survive is FAILED with reason POISON_REQUEST."""
+    """A request that three workers did not survive is DEAD for the reason POISON_REQUEST."""
     async with scheduling(redis_server.url) as scheduler, serving(node) as gateway:
         request_id = await gateway.admit(max_tokens=9)
         for number in range(3):
@@ -95,10 +95,11 @@ async def test_poison_ends_after_three_losses(redis_server: RedisServer, node: N
             async with working(worker, scheduler.address):
                 await worker.until(lambda w: w.running)
         terminal = await gateway.terminal(request_id)
-        assert terminal.status is RequestStatus.FAILED
+        assert terminal.status is RequestStatus.DEAD
         assert terminal.failure is not None
         assert terminal.failure.reason == "POISON_REQUEST"
         await scheduler.metric_becomes("headrace_worker_losses_total", 3)
+        await scheduler.metric_becomes("headrace_dead_letters_total", 1)
 
 
 async def test_a_silent_worker_is_replaced(redis_server: RedisServer, node: Node):
