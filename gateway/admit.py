@@ -97,12 +97,13 @@ class Admission:
             SpanName.ADMIT, parent=trace, kind=SpanKind.PRODUCER, attributes=attributes
         ) as span:
             submission = self._submission(prepared, name, context_of(span))
-            is_known = False
+            is_known, num_errors = False, self._node.num_errors
             try:
                 outcome = await admission.admit(
                     self._node, submission, bounds, bound_s=ADMIT_BOUND_S
                 )
-                is_known = True
+                # A refusal is no last word where an earlier try may still lie in a broken connection's buffer.
+                is_known = isinstance(outcome, Admitted) or self._node.num_errors == num_errors
             finally:
                 if not is_known:
                     when_unknown()

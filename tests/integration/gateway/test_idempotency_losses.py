@@ -151,6 +151,26 @@ async def test_who_hangs_up_amid_the_admission_cancels_nothing(
     await nothing_waits(scheduler)
 
 
+async def test_a_refusal_behind_a_lost_answer_keeps_the_claim(
+    proxy: TcpProxy, scheduler: ScriptedScheduler, tmp_path: Path
+) -> None:
+    """The try before may yet be applied: the key still stands for its id, which a retry of the same body gets."""
+    url = f"redis://127.0.0.1:{proxy.port}/0"
+    async with running_gateway(url, tmp_path, queue_max_requests=(1,)) as narrow:
+        waiting = narrow.inference.GenerateStream(keyed(idempotency_key="waits"))
+        await anext(aiter(waiting))
+        proxy.drop_replies(script_digest("admit").encode(), count=1)
+        error = await refused(narrow.inference.Generate(keyed()))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        claim = await idempotency.look(scheduler.node, NAME, bound_s=1)
+        assert claim is not None
+        await answer(await scheduler.next())
+        call = narrow.inference.Generate(keyed())
+        led = await scheduler.next()
+        await answer(led)
+        assert (await call).request_id == str(claim.request_id)
+
+
 async def test_many_keys_many_losses(
     lossy: RunningGateway,
     gateway: RunningGateway,
