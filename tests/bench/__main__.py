@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -92,6 +93,8 @@ async def _measure(
             tokens = options.repeats * requests * workload.output_tokens
             cpu_us[str(concurrency)] = per_token_us(before, costs.cpu_s(), tokens)
             figures.append(_median(runs))
+            rate = figures[-1].output_tokens_per_s
+            print(f"concurrency {concurrency}: {rate:.1f} tokens/s", file=sys.stderr, flush=True)
         return figures, cpu_us
 
 
