@@ -8,8 +8,9 @@ from common.streams.node import Node
 from common.streams.wake import order_drain
 from common.wire import admin
 from common.wire.snapshot import PartitionStatus, WorkerStatus
-from gateway.caller import Context
+from gateway.caller import Context, caller_of
 from gateway.catalogue import Catalogue
+from gateway.dead_letters import DeadLetters
 from gateway.queue_views import QueueViews, partitions_of
 from headrace.v1 import admin_service_pb2 as pb
 from headrace.v1 import admin_service_pb2_grpc as rpc
@@ -22,9 +23,6 @@ _DEFAULT_GRACE_MS = 60_000
 
 NOT_YET = frozenset(
     {
-        "ListDeadLetters",
-        "GetDeadLetter",
-        "ReplayDeadLetter",
         "CreateKey",
         "ListKeys",
         "RevokeKey",
@@ -43,8 +41,11 @@ NOT_YET = frozenset(
 class AdminService(rpc.AdminServiceServicer):
     """The servicer; errors leave through the boundary around it."""
 
-    def __init__(self, node: Node, catalogue: Catalogue, views: QueueViews) -> None:
+    def __init__(
+        self, node: Node, catalogue: Catalogue, views: QueueViews, dead_letters: DeadLetters
+    ) -> None:
         """Reads snapshots through ``views``, orders through ``node``."""
+        self._dead_letters = dead_letters
         self._node = node
         self._catalogue = catalogue
         self._views = views
@@ -89,6 +90,32 @@ class AdminService(rpc.AdminServiceServicer):
                 shown = [admin.without_time(queue) for queue in queues]
                 await context.write(pb.WatchQueueResponse(queues=queues))
             await self._views.next_look().wait()
+
+    async def ListDeadLetters(
+        self, request: pb.ListDeadLettersRequest, context: Context
+    ) -> pb.ListDeadLettersResponse:
+        """What was set aside, newest first."""
+        letters, token = await self._dead_letters.page(
+            request.model, request.page_size, request.page_token
+        )
+        return pb.ListDeadLettersResponse(
+            dead_letters=[admin.dead_letter_to_pb(*one) for one in letters], next_page_token=token
+        )
+
+    async def GetDeadLetter(
+        self, request: pb.GetDeadLetterRequest, context: Context
+    ) -> pb.GetDeadLetterResponse:
+        """One of them."""
+        found = await self._dead_letters.get(request.request_id)
+        return pb.GetDeadLetterResponse(dead_letter=admin.dead_letter_to_pb(*found))
+
+    async def ReplayDeadLetter(
+        self, request: pb.ReplayDeadLetterRequest, context: Context
+    ) -> pb.ReplayDeadLetterResponse:
+        """One of them again, as a new request."""
+        trace = caller_of(context).trace
+        request_id = await self._dead_letters.replay(request.request_id, trace)
+        return pb.ReplayDeadLetterResponse(request_id=str(request_id))
 
     async def _queues(self, name: str) -> list[pb.Queue]:
         model = await self._catalogue.get(name)

@@ -65,6 +65,23 @@ class Admission:
             QueueFull: a bound is reached.
             Unavailable: no worker (and the caller does not want to wait), or Redis cannot be reached.
         """
+        outcome = await self.enter(prepared, name, trace, when_unknown)
+        follower.is_joined = outcome.is_followed
+        return outcome
+
+    async def enter(
+        self,
+        prepared: Prepared,
+        name: str,
+        trace: TraceContext,
+        when_unknown: Callable[[], None],
+    ) -> Admitted:
+        """Admit the request though nobody reads here what becomes of it; it counts a follower of this ``name``.
+
+        Raises:
+            QueueFull: a bound is reached.
+            Unavailable: no worker (and the caller does not want to wait), or Redis cannot be reached.
+        """
         try:
             if not prepared.request.hold:
                 await self._require_worker(prepared)
@@ -75,7 +92,6 @@ class Admission:
             labels = class_labels(prepared.request.model, prepared.request.priority)
             self._metrics.admission_refusals.add(1, {**labels, "reason": error.reason})
             raise
-        follower.is_joined = outcome.is_followed
         return outcome
 
     async def _submit(

@@ -16,6 +16,7 @@ from gateway.attachment import Attachment
 from gateway.background import Background
 from gateway.boundary import Boundary
 from gateway.catalogue import Catalogue
+from gateway.dead_letters import DeadLetters
 from gateway.generation import Generation
 from gateway.keyed import KeyedGeneration
 from gateway.lookup import Lookup
@@ -112,16 +113,23 @@ class Gateway:
             task.cancel()
 
     def _add_services(self) -> None:
-        parts = self._parts()
+        settings, runtime = self._settings, self._runtime
+        admission = Admission(
+            self._node, self._relay, self._views, settings, runtime.tracing, runtime.metrics
+        )
+        parts = self._parts(admission)
         inference_rpc.add_InferenceServiceServicer_to_server(InferenceService(parts), self._server)
         # The boundary answers the methods that it lacks.
-        admin = AdminService(self._node, self._catalogue, self._views)  # type: ignore[abstract]
+        dead_letters = DeadLetters(
+            self._node, self._catalogue, admission, self._relay, runtime.log
+        )
+        admin = AdminService(self._node, self._catalogue, self._views, dead_letters)  # type: ignore[abstract]
         admin_rpc.add_AdminServiceServicer_to_server(admin, self._server)
         reflection.enable_server_reflection(
             [_INFERENCE, _ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
         )
 
-    def _parts(self) -> Parts:
+    def _parts(self, admission: Admission) -> Parts:
         runtime, settings, lookup = (
             self._runtime,
             self._settings,
@@ -133,9 +141,6 @@ class Gateway:
             runtime.tracing,
             default_timeout_s=settings.default_timeout_s,
             longest_life_s=LONGEST_LIFE_S,
-        )
-        admission = Admission(
-            self._node, self._relay, self._views, settings, runtime.tracing, runtime.metrics
         )
         generation = Generation(preparation, admission, self._relay)
         attachment = Attachment(self._node, lookup, self._relay)

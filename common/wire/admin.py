@@ -1,6 +1,7 @@
 """Snapshots as operators get them (``headrace.v1.AdminService``)."""
 
 from common.domain import Partition
+from common.streams.dead_letters import DeadLetter
 from common.wire import public, vocabulary
 from common.wire.snapshot import PartitionStatus, WorkerStatus
 from headrace.v1 import admin_service_pb2 as pb
@@ -50,6 +51,26 @@ def queue_to_pb(partition: Partition, status: PartitionStatus | None) -> pb.Queu
             num_running=tenant.num_running,
         )
     return message
+
+
+def dead_letter_to_pb(partition: Partition, letter: DeadLetter) -> pb.DeadLetter:
+    """A request that was set aside, with its history."""
+    return pb.DeadLetter(
+        request_id=letter.request_id,
+        model=partition.model,
+        tenant=letter.tenant,
+        reason=letter.reason,
+        died_at=public.timestamp(letter.died_ms),
+        attempts=[
+            pb.Attempt(
+                worker_id=attempt.worker_id,
+                dispatched_at=public.timestamp(attempt.dispatched_ms),
+                tokens=attempt.tokens,
+                outcome=attempt.outcome,
+            )
+            for attempt in letter.attempts
+        ],
+    )
 
 
 def without_time(queue: pb.Queue) -> pb.Queue:
