@@ -31,6 +31,7 @@ class Catalogue:
         self._models: dict[str, Model] = {}
         self._broken: dict[tuple[str, str], str] = {}
         self._refreshing = asyncio.Lock()
+        self._has_looked = False
 
     @property
     def models(self) -> Sequence[Model]:
@@ -59,15 +60,20 @@ class Catalogue:
                 )
         raise model_not_found(name)
 
+    @property
+    def _knows_some(self) -> bool:
+        # Models come one by one into a first look; a list that is cut short would be taken for all.
+        return self._has_looked and bool(self._models)
+
     async def first_look(self) -> None:
         """Look now if no model is known: the first worker of a stack has just come, or this process has.
 
         Raises:
             Unavailable: Redis cannot be reached.
         """
-        if not self._models:
+        if not self._knows_some:
             async with self._refreshing:
-                if not self._models:
+                if not self._knows_some:
                     await self._load()
 
     async def run(self) -> None:
@@ -94,6 +100,7 @@ class Catalogue:
                 model = replace(model, num_partitions=count)
             if model is not None:
                 self._models[name] = model
+        self._has_looked = True
 
     async def _build(self, name: str, revision: str) -> Model | None:
         if (name, revision) in self._broken:

@@ -19,8 +19,7 @@ def main() -> int:
     parser.add_argument("--grpc-port", type=int, action="append")
     parser.add_argument("--metrics-port", type=int, action="append")
     parser.add_argument("--worker-id")
-    parser.add_argument("--stop-grace-s", type=float)
-    given = parser.parse_args()
+    given, _ = parser.parse_known_args()
     name = given.worker_id or given.ready_file.stem
     if os.environ.get("STUB_FAILS") == name:
         print(f"{name} has no model")
