@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-unit test-system check protos docs bench clean
+.PHONY: help venv demo test test-unit test-system chaos check protos docs bench clean
 
 BIN := $(CURDIR)/.venv/bin
 # Without these, npm and the services would leave files in the home directory and beside the sources.
@@ -11,6 +11,7 @@ export npm_config_cache := $(CURDIR)/.venv/npm-cache
 export OMP_NUM_THREADS ?= 1
 
 QUESTION ?= What is the capital of France?
+MINUTES ?= 5
 DEMO_FLAGS ?= --port 0 --quantization int8
 
 help: ## this list
@@ -25,6 +26,9 @@ demo: venv ## install, start everything, ask the real model one question, stop e
 
 test: venv ## the whole test suite, except what needs Debian packages or an accelerator
 	@HEADRACE_TEST_REDIS=bundled $(BIN)/pytest -m 'not system and not gpu'
+
+chaos: venv ## faults of every kind under load, for MINUTES; SEED replays a run (CHAOS_FLAGS)
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(CHAOS_FLAGS)
 
 test-unit: venv ## the pure and fast tests alone
 	@$(BIN)/pytest tests/unit

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headrace.client import AsyncClient, HeadraceError
+from headrace.client import AsyncClient, AsyncTokenStream, HeadraceError
 from headrace.v1 import generation_pb2 as pb
 
 
@@ -20,6 +20,7 @@ class Outcome:
     usage: pb.Usage = field(default_factory=pb.Usage)
     seed: int = 0
     timings: pb.Timings = field(default_factory=pb.Timings)
+    matched_stop: pb.MatchedStop = field(default_factory=pb.MatchedStop)
 
     @property
     def answer(self) -> tuple[list[int], str, int]:
@@ -59,17 +60,28 @@ async def collect(
     """Follow a stream to its end. Asserts seq without gap or repeat, and cumulative usage."""
     outcome = Outcome()
     async with client.stream(prompt, **options) as stream:
-        try:
-            async for event in stream:
-                _take(outcome, event)
-                if on_event is not None:
-                    on_event(event)
-                if count is not None:
-                    count.add(event.count)
-        except HeadraceError as error:
-            outcome.error = error
-        outcome.request_id = outcome.request_id or stream.request_id or ""
+        await follow(stream, outcome, count=count, on_event=on_event)
     return outcome
+
+
+async def follow(
+    stream: AsyncTokenStream,
+    outcome: Outcome,
+    *,
+    count: TokenCount | None = None,
+    on_event: Callable[[object], None] | None = None,
+) -> None:
+    """Add what an open stream brings to `outcome`, which may hold what came before; checks as `collect` does."""
+    try:
+        async for event in stream:
+            _take(outcome, event)
+            if on_event is not None:
+                on_event(event)
+            if count is not None:
+                count.add(event.count)
+    except HeadraceError as error:
+        outcome.error = error
+    outcome.request_id = outcome.request_id or stream.request_id or ""
 
 
 def _take(outcome: Outcome, event) -> None:
@@ -86,5 +98,6 @@ def _take(outcome: Outcome, event) -> None:
         assert event.seq == len(outcome.token_ids)
         outcome.finish_reason = event.finish.finish_reason
         outcome.timings.CopyFrom(event.finish.timings)
+        outcome.matched_stop.CopyFrom(event.finish.matched_stop)
     if kind in ("delta", "finish"):
         outcome.usage.CopyFrom(event.usage)

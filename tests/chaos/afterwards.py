@@ -1,0 +1,131 @@
+"""What must be left when all has ended and all is healed: service, and nothing else."""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from headrace.client import AsyncClient, HeadraceError
+from tests.chaos.asks import Known
+from tests.chaos.checks import compare
+from tests.chaos.cluster import Cluster
+from tests.support.outcomes import collect
+from tests.support.polling import eventually
+
+# From common/keys.py: what may stay for ever, because its size is bounded or people decide about it.
+_FOR_EVER = re.compile(r"hr:\{[^}]+\}:(inbox:\w+|queued|dead)|hr:\{cards\}:.+")
+# A log that is trimmed behind its oldest mark keeps whole nodes of 100 entries, and what its reader has not marked.
+_MOST_LOG_ENTRIES = 1000
+_WITHIN_S = 40.0
+
+
+async def check_service(cluster: Cluster, known: list[Known]) -> list[str]:
+    """ALIVE: each gateway answers as before, for each model."""
+    wrong = []
+    by_model = {one.ask.model: one for one in known if len(one.answer.token_ids) < 200}
+    for target in cluster.targets:
+        for one in by_model.values():
+            async with AsyncClient(target) as client:
+                try:
+                    got = await collect(client, one.ask.body, timeout_s=60, **one.ask.options)
+                except (HeadraceError, AssertionError) as error:
+                    wrong.append(f"{target} does not serve {one.ask.model}: {error}")
+                    continue
+            wrong += [
+                f"{target}, {one.ask.model}, at the end: {text}" for text in compare(one, got)
+            ]
+    return wrong
+
+
+def check_nothing_left(cluster: Cluster) -> list[str]:
+    """KVFREE, PELZERO, counters at zero, no keys that stay, logs trimmed. Blocks."""
+    checks = {
+        "KV blocks are in use": lambda: _gauge_is_zero(cluster, "headrace_kv_cache_usage_ratio"),
+        "workers run something": lambda: _gauge_is_zero(cluster, "headrace_num_requests_running"),
+        "schedulers count something": lambda: not any(_scheduler_gauges(cluster)),
+        "inbox entries are left": lambda: not any(_inbox(cluster)),
+        "admission counters are not zero": lambda: not any(_counters(cluster)),
+        "requests have marks in logs": lambda: not any(_marks(cluster)),
+        "keys stay for ever": lambda: not any(_keys_that_stay(cluster)),
+        "logs are not trimmed": lambda: not any(_long_logs(cluster)),
+    }
+    details = {
+        "inbox entries are left": _inbox,
+        "admission counters are not zero": _counters,
+        "requests have marks in logs": _marks,
+        "keys stay for ever": _keys_that_stay,
+        "logs are not trimmed": _long_logs,
+        "schedulers count something": _scheduler_gauges,
+    }
+    wrong = []
+    for what, holds in checks.items():
+        try:
+            eventually(holds, within_s=_WITHIN_S, every_s=0.2)
+        except (AssertionError, OSError) as error:
+            wrong.append(f"{what}: {_detail(details.get(what), cluster) or error}")
+    return wrong
+
+
+def _detail(look: Callable[[Cluster], Iterator[str]] | None, cluster: Cluster) -> list[str]:
+    try:
+        return [] if look is None else list(islice(look(cluster), 20))
+    except OSError as error:
+        return [str(error)]
+
+
+def check_logs(cluster: Cluster) -> Iterator[str]:
+    """Nothing failed in a way that nobody had thought of."""
+    for member in [*cluster.members, *cluster.left]:
+        for line in member.process.log.splitlines():
+            if '"call failed"' in line or '"service failed"' in line or "Traceback" in line:
+                yield f"{member.name}: {line[:300]} … {line[-300:]}"
+
+
+def _gauge_is_zero(cluster: Cluster, name: str) -> bool:
+    return all(cluster.stack.metric(worker.process, name) == 0 for worker in cluster.workers)
+
+
+def _scheduler_gauges(cluster: Cluster) -> Iterator[str]:
+    for member in cluster.schedulers:
+        for name in ("headrace_num_requests_running", "headrace_num_requests_waiting"):
+            if value := cluster.stack.metric(member.process, name):
+                yield f"{member.name} {name} {value:g}"
+
+
+def _inbox(cluster: Cluster) -> Iterator[str]:
+    client = cluster.client
+    for key in client.keys("hr:*:inbox:*"):
+        for entry_id, fields in client.xrange(key, count=10):
+            yield f"{key.decode()} {entry_id.decode()} {fields.get(b'id', b'').decode()}"
+        for group in client.xinfo_groups(key):
+            if group["pending"]:
+                yield f"{key.decode()} pending {group['pending']}"
+
+
+def _counters(cluster: Cluster) -> Iterator[str]:
+    for key in cluster.client.keys("hr:*:queued"):
+        for name, value in cluster.client.hgetall(key).items():
+            if int(value):
+                yield f"{key.decode()} {name.decode()} = {value.decode()}"
+
+
+def _marks(cluster: Cluster) -> Iterator[str]:
+    for key in cluster.client.keys("hr:*:marks"):
+        for name in cluster.client.zrange(key, 0, -1):
+            if not name.startswith(b"reader:"):
+                yield f"{key.decode()} {name.decode()}"
+
+
+def _keys_that_stay(cluster: Cluster) -> Iterator[str]:
+    for name in cluster.stack.keys_without_ttl():
+        if not _FOR_EVER.fullmatch(name):
+            yield name
+
+
+def _long_logs(cluster: Cluster) -> Iterator[str]:
+    """Logs of gateways that live; those of dead ones go with their TTL."""
+    client = cluster.client
+    alive = {key.decode().split("{gw:")[1].split("}")[0] for key in client.keys("hr:*:alive")}
+    for gateway in alive:
+        length = client.xlen(f"hr:{{gw:{gateway}}}:replies")
+        if length > _MOST_LOG_ENTRIES:
+            yield f"{gateway}: {length} entries"

@@ -1,0 +1,99 @@
+"""Memory and file descriptors of each process over its life: whatever survives many faults must not have grown by them."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.cluster import Cluster
+
+_INTERVAL_S = 3.0
+# What a process takes while it starts, and caches that fill, say nothing.
+_WARM_UP_S = 15.0
+MOST_MORE_FDS = 64
+MOST_MORE_MB = 80.0
+
+
+@dataclass
+class Life:
+    """One process: what it had when it was warm, at most, and last."""
+
+    name: str
+    pid: int
+    age_s: float = 0.0
+    warm: tuple[float, int] | None = None
+    most: tuple[float, int] = (0.0, 0)
+    last: tuple[float, int] = (0.0, 0)
+
+    def saw(self, now: tuple[float, int], age_s: float) -> None:
+        """A look at it."""
+        self.age_s = age_s
+        self.last = now
+        self.most = (max(self.most[0], now[0]), max(self.most[1], now[1]))
+        if self.warm is None and age_s >= _WARM_UP_S:
+            self.warm = now
+
+    def __str__(self) -> str:
+        warm = self.warm or (0.0, 0)
+        return (
+            f"{self.name:12s} {self.age_s:6.0f} s   {warm[0]:6.1f} → {self.last[0]:6.1f} MB"
+            f" (most {self.most[0]:6.1f})   {warm[1]:3d} → {self.last[1]:3d} fds (most {self.most[1]})"
+        )
+
+
+class Growth:
+    """Looks at all processes now and then."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lives: dict[int, Life] = {}
+        self._since_s: dict[int, float] = {}
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(_INTERVAL_S)
+
+    def look(self) -> None:
+        """Once."""
+        now_s = asyncio.get_running_loop().time()
+        for name, pid in self._pids():
+            try:
+                now = _read(pid)
+            except OSError:
+                continue  # gone between the two looks
+            life = self._lives.setdefault(pid, Life(name, pid))
+            life.saw(now, now_s - self._since_s.setdefault(pid, now_s))
+
+    def survivors(self) -> list[Life]:
+        """Processes that live now and were warm once."""
+        alive = {pid for _, pid in self._pids()}
+        return [
+            life for pid, life in self._lives.items() if pid in alive and life.warm is not None
+        ]
+
+    def problems(self) -> Iterator[str]:
+        """What has grown beyond what caches explain. Redis keeps results for ten minutes, so it may grow."""
+        for life in self.survivors():
+            assert life.warm is not None
+            if life.last[1] - life.warm[1] > MOST_MORE_FDS:
+                yield f"file descriptors grew: {life}"
+            if life.name != "redis" and life.last[0] - life.warm[0] > MOST_MORE_MB:
+                yield f"memory grew: {life}"
+
+    def _pids(self) -> Iterator[tuple[str, int]]:
+        for member in self._cluster.members:
+            if member.is_running:
+                yield member.name, member.process.pid
+        try:
+            yield "redis", self._cluster.redis.pid
+        except AssertionError:
+            return  # killed at the moment
+
+
+def _read(pid: int) -> tuple[float, int]:
+    """Resident megabytes and open descriptors."""
+    folder = Path(f"/proc/{pid}")
+    pages = int((folder / "statm").read_text().split()[1])
+    return pages * 4096 / 2**20, len(list((folder / "fd").iterdir()))
