@@ -2,12 +2,22 @@
 --
 -- Repeated after a lost answer it appends the same bytes again; readers skip what they know.
 --
+-- A position older than the longest life can hold nothing of an open request: a mark put there (an idle log's
+-- last entry may be days old) begins with this append, and a mark that stays there is dropped. So neither a
+-- late copy of an append nor a lost reader keeps a busy log from being trimmed.
+--
 -- KEYS  log, marks
 -- ARGV  payload ('' for none), log_ttl_ms, then pairs: name of a mark, its milliseconds ('' removes it)
 -- Answer id of the new entry, or '' without a payload
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local too_old = now - tonumber(ARGV[2])
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('(%.0f', too_old))
 for i = 3, #ARGV, 2 do
   if ARGV[i + 1] == '' then
     redis.call('ZREM', KEYS[2], ARGV[i])
+  elseif tonumber(ARGV[i + 1]) < too_old then
+    redis.call('ZADD', KEYS[2], 'NX', string.format('%.0f', now), ARGV[i])
   else
     redis.call('ZADD', KEYS[2], ARGV[i + 1], ARGV[i])
   end

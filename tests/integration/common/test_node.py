@@ -57,6 +57,21 @@ async def test_a_log_is_trimmed_behind_its_oldest_mark_only(redis_server: RedisS
     await node.close()
 
 
+async def test_a_stale_mark_keeps_no_log_for_ever(redis_server: RedisServer):
+    """A mark before the longest life begins with its append, unless it stands already; one that stays there goes."""
+    node, marks = Node(redis_server.url), "hr:{gw:g}:marks"
+    await node.call(lambda client: client.zadd(marks, {"lost": 7}))
+    first = await reply_log.append(node, "g", b"x", {"r": 0})
+    scores = dict(await node.call(lambda client: client.zrange(marks, 0, -1, withscores=True)))
+    assert scores == {b"r": reply_log.id_ms(first)}
+    await reply_log.append(node, "g", b"x", {"r": 0})
+    assert (
+        dict(await node.call(lambda client: client.zrange(marks, 0, -1, withscores=True)))
+        == scores
+    )
+    await node.close()
+
+
 async def test_one_leader_at_a_time(redis_server: RedisServer):
     """Whoever asks second learns who holds the lease, and gets it once it is given back."""
     node, partition = Node(redis_server.url), Partition("m", 0)

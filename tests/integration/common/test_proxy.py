@@ -42,6 +42,7 @@ VOLATILE = {
     b"admitted_ms",
     b"deadline_ms",
     b"first_dispatch_ms",
+    b"dispatch_ms",
 }
 
 
@@ -170,7 +171,7 @@ async def _state(node: Node) -> dict[bytes, Any]:
                 entries = await node.call(lambda client: client.xrange(key))
                 return [fields[b"id"] for _, fields in entries]
             case b"zset":
-                return await node.call(lambda client: client.zrange(key, 0, -1, withscores=True))
+                return await node.call(lambda client: client.zrange(key, 0, -1))
             case _:
                 return await node.call(lambda client: client.get(key))
 

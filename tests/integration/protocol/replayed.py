@@ -35,6 +35,7 @@ class Replayed:
         """``ids`` are admitted; ``entries`` are their inbox entries."""
         self._node = node
         self._log = log
+        self._began_ms = min(reply_log.id_ms(entry) for entry in entries)
         self._requests = ids
         self._inbox = entries
         self._ids: list[str] = []
@@ -178,7 +179,7 @@ class Replayed:
 
     async def _read_late(self, step: str, after: State) -> None:
         if step == "marks":
-            await reply_log.append(self._node, self._log, b"", {_READER: 0})
+            await reply_log.append(self._node, self._log, b"", {_READER: self._began_ms})
             return
         assert after.reader is not None
         record = await following.follow(self._node, self._requests[0], "late:1", bound_s=5)
@@ -225,7 +226,8 @@ class Replayed:
         return self._ids[position - 1] if position else "0-0"
 
     def _milliseconds(self, position: int) -> int:
-        return reply_log.id_ms(self._id(position))
+        # The model's logs begin at 0, real ones at the moment of their first admission.
+        return reply_log.id_ms(self._id(position)) if position else self._began_ms
 
     def _mark(self, name: int) -> str:
         return _READER if name == READER else str(self._requests[name])
