@@ -15,7 +15,16 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 NUM_STREAMS = 24
 NUM_TOKENS = 96
 SIMULATED_FLAGS = [*SIMULATED, "--step-ms", "15", "--kv-blocks", "512", "--max-seqs", "16"]
-REAL_FLAGS = "--quantization none --max-seqs 8 --kv-blocks 256 --served-model-name real".split()
+REAL_FLAGS = [
+    "--quantization",
+    "none",
+    "--max-seqs",
+    "8",
+    "--kv-blocks",
+    "256",
+    "--served-model-name",
+    "real",
+]
 
 
 async def run_load(stack: Stack, count: TokenCount, *, streams: int, tokens: int) -> list[Outcome]:
