@@ -18,12 +18,13 @@ from common.domain import (
 )
 from common.log_fold import LogFold
 from common.records import Progress
-from common.streams import admission, following, leases, reply_log
+from common.streams import admission, cards, following, leases, reply_log
 from common.streams.node import Node
 from common.tracing import NO_TRACE
+from common.wire.card import encode_card
 from common.wire.records import TerminalRecord, decode_log_batch, decode_terminal
 from common.wire.request import encode_body, encode_header
-from tests.integration.scheduler.fake_worker import MODEL
+from tests.integration.scheduler.fake_worker import MODEL, make_card
 
 BOUNDS = admission.QueueBounds(max_requests=1000, max_tokens=1_000_000)
 PARTITION = Partition(MODEL, 0)
@@ -143,6 +144,11 @@ async def serving(node: Node, gateway_id: str = "g1") -> AsyncIterator[FakeGatew
         await asyncio.wait([task])
         if not task.cancelled() and task.exception() is not None:
             raise task.exception()
+
+
+async def know_the_model(node: Node) -> None:
+    """Let schedulers lead the model's partition without any worker."""
+    await cards.store_card(node, MODEL, "r1", encode_card(make_card()))
 
 
 async def pending_of(node: Node) -> int:

@@ -1,26 +1,22 @@
 """Cancels, deadlines, refusals and damage: every end is logged, settled and exact, wherever the request was."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 
 from common import keys
-from common.domain import FinishReason, Priority
+from common.domain import FinishReason, Priority, RequestId
 from common.request_status import RequestStatus
-from common.streams import cards, following
+from common.streams import following, leases
 from common.streams.node import Node
-from common.wire.card import encode_card
-from tests.integration.scheduler.fake_gateway import eventually_empty, serving
-from tests.integration.scheduler.fake_worker import MODEL, FakeWorker, expected, make_card, working
+from tests.integration.scheduler.fake_gateway import eventually_empty, know_the_model, serving
+from tests.integration.scheduler.fake_worker import FakeWorker, expected, working
 from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(40)]
-
-
-async def know_the_model(node: Node) -> None:
-    """Let schedulers lead the model's partition without any worker."""
-    await cards.store_card(node, MODEL, "r1", encode_card(make_card()))
 
 
 async def test_cancel_while_waiting(redis_server: RedisServer, node: Node):
@@ -96,6 +92,83 @@ async def test_abandoned_requests_are_cancelled(redis_server: RedisServer, node:
         assert terminal.status is RequestStatus.CANCELLED
         assert terminal.failure is not None
         assert terminal.failure.metadata == {"cause": "abandoned"}
+
+
+async def test_a_request_outlives_gateways_as_long_as_any_follows(
+    redis_server: RedisServer, node: Node
+):
+    """The gateway of its log dies, another one follows: it goes on. That one dies, too: cancelled after its grace, KV free."""
+    worker = FakeWorker(steps_left=1)
+    async with (
+        scheduling(redis_server.url, orphan_grace_s=0.5) as scheduler,
+        serving(node) as gateway,
+        working(worker, scheduler.address),
+    ):
+        request_id = await gateway.admit(max_tokens=50)
+        await gateway.until(request_id, lambda p: p.next_seq == 1)
+        async with lease_of(node, "g2"):
+            await following.follow(node, request_id, "g2:1", bound_s=5)
+            gateway.renews = False
+            await _until_unfollowed_from(node, request_id, "g1")
+            worker.steps_left = 1
+            await gateway.until(request_id, lambda p: p.next_seq == 2)
+            assert worker.running
+        terminal = await gateway.terminal(request_id, within_s=20)
+        assert terminal.status is RequestStatus.CANCELLED
+        assert terminal.failure is not None
+        assert terminal.failure.metadata == {"cause": "abandoned"}
+        assert (terminal.usage.prompt_tokens, terminal.usage.completion_tokens) == (3, 2)
+        assert not worker.running
+        await eventually_empty(node)
+
+
+async def test_a_follower_within_the_grace_keeps_the_request(
+    redis_server: RedisServer, node: Node
+):
+    """Its only gateway died, and before the grace was over somebody attached elsewhere: it runs to its end."""
+    worker = FakeWorker(steps_left=1)
+    async with (
+        scheduling(redis_server.url, orphan_grace_s=60.0) as scheduler,
+        serving(node) as gateway,
+        working(worker, scheduler.address),
+        lease_of(node, "g2"),
+    ):
+        request_id = await gateway.admit(max_tokens=50)
+        await gateway.until(request_id, lambda p: p.next_seq == 1)
+        gateway.renews = False
+        await _until_unfollowed_from(node, request_id, "g1")
+        await following.follow(node, request_id, "g2:1", bound_s=5)
+        worker.steps_left = None
+        terminal = await gateway.terminal(request_id)
+        assert terminal.status is RequestStatus.FINISHED
+
+
+@contextlib.asynccontextmanager
+async def lease_of(node: Node, gateway_id: str) -> AsyncIterator[None]:
+    """A gateway that lives during the block and dies at its end."""
+
+    async def renew() -> None:
+        while True:
+            await leases.renew_gateway(node, gateway_id, bound_s=60)
+            await asyncio.sleep(0.5)
+
+    task = asyncio.create_task(renew())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _until_unfollowed_from(node: Node, request_id: RequestId, gateway_id: str) -> None:
+    """Another process's doing: there is no event to wait for."""
+    key = keys.record(request_id)
+    async with asyncio.timeout(20):
+        while any(  # noqa: ASYNC110
+            field.startswith(f"f:{gateway_id}:".encode())
+            for field in await node.call(lambda client: client.hkeys(key))
+        ):
+            await asyncio.sleep(0.05)
 
 
 async def test_deadline_while_waiting(redis_server: RedisServer, node: Node):

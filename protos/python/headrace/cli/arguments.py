@@ -29,9 +29,17 @@ def build_parser(target: str) -> argparse.ArgumentParser:
     _add_requests(commands)
     _add_operations(commands)
     for command in commands.choices.values():
-        # Also behind the command; what is not said there does not undo what was said before it.
-        _add_target(command, argparse.SUPPRESS)
+        _add_target_behind(command)
     return parser
+
+
+def _add_target_behind(command: argparse.ArgumentParser) -> None:
+    """Also behind the command and its actions; what is not said there does not undo what was said before."""
+    _add_target(command, argparse.SUPPRESS)
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                _add_target_behind(inner)
 
 
 def _add_target(parser: argparse.ArgumentParser, default: str) -> None:
