@@ -1,0 +1,362 @@
+"""Everything that a running request owns, and how it is there again after a takeover or on another worker.
+
+Whoever adds a field to one of these has to say here how it is restored; until then this test fails. What is said of
+tokens is held by the engine's and the scheduler's own tests, which interrupt runs at every position.
+"""
+
+import ast
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+
+import pytest
+
+from common.domain import (
+    FinishReason,
+    GenerationRequest,
+    OrderingHeader,
+    Priority,
+    SamplingParams,
+    StopConditions,
+    TraceContext,
+)
+from common.records import (
+    ChoiceProgress,
+    Failure,
+    FinishRecord,
+    Progress,
+    PromptRecord,
+    Timings,
+    TokensRecord,
+)
+from common.streams.owner_answers import Owned
+from common.wire.records import decode_progress, encode_progress
+from common.wire.request import (
+    decode_header,
+    encode_body,
+    encode_header,
+    parse_body,
+    request_from_body,
+)
+from headrace.internal.v1 import records_pb2, worker_service_pb2
+from scheduler.led_request import LedRequest
+from worker.engine.job import Job, Ticket
+from worker.session.messages import job_from_pb
+
+ROOT = Path(__file__).parents[3]
+
+BODY = "in the stored body, which every worker gets as it is"
+HEADER = "in the inbox entry's header"
+RECORD = "in the record: the owner's answer to `own`"
+LOG = "in the log, from the checkpoint up to the fence"
+TOKENS = "replayed from the logged tokens when the sequence is made"
+ANEW = "made anew: it means nothing beyond this owner, worker or step"
+NEVER = "never held by a request that goes on: it has ended"
+REFUSED = "stored with the body; requests that use it are refused until it is implemented"
+
+# What a worker has of a request.
+JOB = {
+    "ticket": ANEW,
+    "prompt_token_ids": BODY,
+    "sampling": BODY,
+    "stop": BODY,
+    "deadline_s": RECORD,
+    "generated": LOG,
+    "finished_choices": LOG,
+}
+TICKET = {"request_id": BODY, "epoch": RECORD, "attempt": ANEW}
+SEQUENCE = {
+    "job": BODY,
+    "index": BODY,
+    "blocks": ANEW,
+    "token_ids": TOKENS,
+    "num_computed": ANEW,
+    "finish": NEVER,
+    "_rule": BODY,
+    "_text": TOKENS,
+}
+GROUP = {"job": BODY, "sequences": TOKENS, "is_prompt_told": ANEW}
+OUTPUT_TEXT = {
+    "_detokenizer": TOKENS,
+    "_matcher": TOKENS,
+    "_include_stop": BODY,
+    "_is_over": NEVER,
+}
+STOP_MATCHER = {"_stops": BODY, "_failures": BODY, "_states": TOKENS, "_held": TOKENS}
+BYTE_LEVEL = {"_token_bytes": ANEW, "_decoder": TOKENS}
+WINDOWED = {
+    "_tokenizer": ANEW,
+    "_kinds": ANEW,
+    "_window": TOKENS,
+    "_num_context": TOKENS,
+    "_said": TOKENS,
+}
+
+# What a leader has of it.
+LED_REQUEST = {
+    "id": RECORD,
+    "entry_id": RECORD,
+    "header": HEADER,
+    "epoch": RECORD,
+    "log": RECORD,
+    "start": RECORD,
+    "arrival_s": RECORD,
+    "deadline_s": RECORD,
+    "progress": LOG,
+    "fingerprint": RECORD,
+    "worker_losses": RECORD,
+    "num_stalls": RECORD,
+    "num_dispatches": RECORD,
+    "first_dispatch_s": RECORD,
+    "first_token_s": LOG,  # with the prompt's record
+    "status": RECORD,
+    "attempt": ANEW,  # the epoch tells former owners' attempts apart
+    "worker_id": ANEW,
+    "outcome": RECORD,  # of attempts that are over; `own` ends the one that runs
+    "gateways": RECORD,  # with the next heartbeat
+    "is_taking": ANEW,
+    "is_recovering": ANEW,
+    "num_choices": BODY,
+    "seed": BODY,
+    "next_seq": LOG,
+    "has_prompt": LOG,
+    "finished_choices": LOG,
+    "num_unconfirmed": LOG,  # what of it arrived is in front of the fence, the rest is void
+    "ending": LOG,
+    "end_wanted": RECORD,  # the cancel flag and the deadline; a poison verdict by its count
+    "is_settling": LOG,
+    "is_returning": ANEW,
+    "awaits_verdict": ANEW,  # a worker's grace to come back ends with its leader
+    "is_logged": ANEW,
+    "is_checkpointing": ANEW,
+    "checkpoint_seq": RECORD,
+    "checkpoint_s": ANEW,
+    "key": RECORD,
+}
+PROGRESS = {
+    "choices": LOG,
+    "seq_choices": LOG,
+    "prompt": LOG,
+    "log_id": LOG,
+    "epoch": RECORD,
+}
+CHOICE_PROGRESS = {
+    "index": LOG,
+    "token_ids": LOG,
+    "text": LOG,
+    "text_chars": LOG,
+    "finish": LOG,
+}
+OWNED = {
+    "epoch": RECORD,
+    "status_before": RECORD,
+    "now_ms": ANEW,
+    "cancel": RECORD,
+    "checkpoint": RECORD,
+    "log": RECORD,
+    "start": RECORD,
+    "worker_losses": RECORD,
+    "attempts": RECORD,
+    "admitted_ms": RECORD,
+    "deadline_ms": RECORD,
+    "resume_grace_ms": RECORD,
+    "first_dispatch_ms": RECORD,
+    "fingerprint": RECORD,
+    "stalls": RECORD,
+}
+
+# What is stored for both.
+REQUEST_BODY = {
+    "request_id": BODY,
+    "model": BODY,
+    "model_revision": BODY,
+    "prompt_token_ids": BODY,
+    "sampling": BODY,
+    "stop": BODY,
+    "output": BODY,
+    "constraint": REFUSED,
+    "priority": BODY,
+    "tenant": BODY,
+    "client_request_id": BODY,
+    "labels": BODY,
+    "cache_salt": REFUSED,
+    "bypass_prefix_cache": REFUSED,
+    "adapter": REFUSED,
+    "resumable": BODY,
+    "hold": BODY,
+    "traceparent": BODY,
+    "tracestate": BODY,
+    "baggage": BODY,
+}
+INBOX_HEADER = {
+    "tenant": HEADER,
+    "priority": HEADER,
+    "prompt_tokens": HEADER,
+    "max_tokens": HEADER,
+    "hold": HEADER,
+    "traceparent": HEADER,
+    "tracestate": HEADER,
+    "model_revision": HEADER,
+    "seed": HEADER,
+    "output": HEADER,
+}
+ASSIGNMENT = {
+    "body": BODY,
+    "epoch": RECORD,
+    "attempt": ANEW,
+    "remaining_ms": RECORD,
+    "resume": LOG,
+    "traceparent": ANEW,
+}
+
+
+def attributes(path: str, name: str) -> set[str]:
+    """What a class without declared fields sets on itself, read from its source."""
+    tree = ast.parse((ROOT / path).read_text())
+    (found,) = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name]
+    return {
+        node.attr
+        for node in ast.walk(found)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "told"),
+    [
+        ("worker/engine/sequence.py", "Sequence", SEQUENCE),
+        ("worker/engine/group.py", "SequenceGroup", GROUP),
+        ("worker/text/output_text.py", "OutputText", OUTPUT_TEXT),
+        ("worker/text/stop_matcher.py", "StopMatcher", STOP_MATCHER),
+        ("worker/text/byte_level.py", "ByteLevelDetokenizer", BYTE_LEVEL),
+        ("worker/text/windowed.py", "WindowedDetokenizer", WINDOWED),
+    ],
+)
+def test_state_of_the_worker_is_restored(path: str, name: str, told: dict[str, str]):
+    """Each attribute is named with how it comes back."""
+    assert attributes(path, name) == told.keys(), f"say how {name}'s fields are restored"
+
+
+@pytest.mark.parametrize(
+    ("cls", "told"),
+    [
+        (Job, JOB),
+        (Ticket, TICKET),
+        (LedRequest, LED_REQUEST),
+        (Progress, PROGRESS),
+        (ChoiceProgress, CHOICE_PROGRESS),
+        (Owned, OWNED),
+    ],
+)
+def test_state_of_values_is_restored(cls: type, told: dict[str, str]):
+    """Each field is named with how it comes back."""
+    assert is_dataclass(cls)
+    assert {field.name for field in fields(cls)} == told.keys(), f"say how {cls}'s are restored"
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (records_pb2.RequestBody, REQUEST_BODY),
+        (records_pb2.InboxHeader, INBOX_HEADER),
+        (worker_service_pb2.Assignment, ASSIGNMENT),
+    ],
+)
+def test_stored_fields_are_known(message, told: dict[str, str]):
+    """Each field of what is stored is named with what it is for."""
+    names = {field.name for field in message.DESCRIPTOR.fields}
+    assert names == told.keys(), f"say what becomes of {message.DESCRIPTOR.name}'s fields"
+
+
+REQUEST = GenerationRequest(
+    request_id="m:0:" + "1" * 32,
+    model="m",
+    model_revision="r",
+    prompt_token_ids=(1, 2),
+    sampling=SamplingParams(
+        seed=3,
+        temperature=0.5,
+        top_p=0.25,
+        top_k=4,
+        min_p=0.125,
+        typical_p=0.5,
+        repetition_penalty=1.5,
+        presence_penalty=0.25,
+        frequency_penalty=0.75,
+        n=2,
+        logit_bias={5: 1.5},
+    ),
+    stop=StopConditions(
+        max_tokens=6,
+        min_tokens=1,
+        stop=("x",),
+        stop_token_ids=(7,),
+        include_stop_in_output=True,
+        ignore_eos=True,
+    ),
+    priority=Priority.HIGH,
+    tenant="t",
+    client_request_id="c",
+    labels={"a": "b"},
+    wants_token_ids=False,
+    resumable=True,
+    hold=False,
+    trace=TraceContext("tp", "ts"),
+    baggage="k=v",
+)
+HEADER_VALUE = OrderingHeader(
+    "t", Priority.HIGH, 2, 6, hold=False, model_revision="r", trace=TraceContext("tp", "ts"),
+    seed=3, wants_token_ids=False,
+)  # fmt: skip
+FAILURE = Failure("INTERNAL", "m", "R", {"k": "v"})
+TIMINGS = Timings(1.0, 2.0, 3.0, 4.0, 5)
+
+
+def a_progress() -> Progress:
+    """Two choices, one of which has ended, with everything that may be said of them."""
+    progress = Progress(log_id="7-1", epoch=3)
+    progress.add(PromptRecord(cached_tokens=1, worker_id="w", after_s=0.5))
+    progress.add(TokensRecord(0, 0, (1, 2), "ab", (1, 1)))
+    progress.add(TokensRecord(2, 1, (3,), "c", (1,)))
+    progress.add(
+        FinishRecord(
+            3, 1, FinishReason.STOP, None, text="d", last=False, failure=FAILURE, timings=TIMINGS
+        )
+    )
+    return progress
+
+
+@pytest.mark.parametrize("value", [REQUEST, REQUEST.sampling, REQUEST.stop, HEADER_VALUE])
+def test_no_field_is_left_at_its_default(value):
+    """The values above can only show that a field is stored if it is not what it would be anyway."""
+    for field in fields(value):
+        if field.default is not MISSING:
+            assert getattr(value, field.name) != field.default, field.name
+        elif field.default_factory is not MISSING:
+            assert getattr(value, field.name) != field.default_factory(), field.name
+
+
+def test_what_is_stored_comes_back_whole():
+    """Body, header and checkpoint decode to what was encoded, in every field."""
+    assert request_from_body(parse_body(encode_body(REQUEST))) == REQUEST
+    assert decode_header(encode_header(HEADER_VALUE)) == HEADER_VALUE
+    assert decode_progress(encode_progress(a_progress())) == a_progress()
+
+
+def test_a_worker_gets_all_of_it():
+    """The job of an assignment that resumes holds the request's parameters, its tokens and its ended choices."""
+    assignment = worker_service_pb2.Assignment(
+        body=parse_body(encode_body(REQUEST)), epoch=3, attempt=2, remaining_ms=1500
+    )
+    assignment.resume.ParseFromString(encode_progress(a_progress()))
+    assert job_from_pb(assignment, 10.0) == Job(
+        ticket=Ticket(REQUEST.request_id, 3, 2),
+        prompt_token_ids=REQUEST.prompt_token_ids,
+        sampling=REQUEST.sampling,
+        stop=REQUEST.stop,
+        deadline_s=11.5,
+        generated={0: (1, 2), 1: (3,)},
+        finished_choices=frozenset({1}),
+    )
