@@ -3,13 +3,13 @@
     HeadraceError                      code                  reason
     ├── InvalidRequest                 INVALID_ARGUMENT      INVALID_REQUEST | CONTEXT_LENGTH_EXCEEDED
     ├── NotImplementedYet              UNIMPLEMENTED         FIELD_NOT_IMPLEMENTED
-    ├── NotFound                       NOT_FOUND             MODEL_NOT_FOUND | REQUEST_NOT_FOUND | WORKER_NOT_FOUND
+    ├── NotFound                       NOT_FOUND             MODEL_NOT_FOUND | REQUEST_NOT_FOUND | DEAD_LETTER_NOT_FOUND …
     ├── AlreadyExists                  ALREADY_EXISTS        IDEMPOTENCY_KEY_REUSED
     ├── QueueFull                      RESOURCE_EXHAUSTED    QUEUE_FULL                (retry helps)
     ├── Unavailable                    UNAVAILABLE           NO_WORKER | QUEUE_UNAVAILABLE | SHUTTING_DOWN … (retry helps)
     ├── DeadlineExceeded               DEADLINE_EXCEEDED     DEADLINE_EXCEEDED, stage in metadata
     ├── Cancelled                      CANCELLED             CANCELLED
-    └── InternalFailure                INTERNAL              POISON_REQUEST | NUMERIC | ENGINE_ERROR …
+    └── InternalFailure                INTERNAL              POISON_REQUEST | TAKEOVERS_WITHOUT_PROGRESS | NUMERIC …
 
 ``code`` is the name of the gRPC status code; ``common.wire.status`` turns an error into a status with
 google.rpc details and back, and is the only place that knows both sides. A retry delay is given only

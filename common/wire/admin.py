@@ -1,4 +1,4 @@
-"""Snapshots as operators get them (``headrace.v1.AdminService``)."""
+"""What operators get (``headrace.v1.AdminService``): snapshots of partitions, and dead letters."""
 
 from common.domain import Partition
 from common.streams.dead_letters import DeadLetter
