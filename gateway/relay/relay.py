@@ -17,6 +17,7 @@ from gateway.relay.follower import LOOK_AFTER_S, Follower
 from gateway.relay.mailbox import Mailbox
 from gateway.relay.readers import Readers
 from gateway.relay.recent_ends import RecentEnds
+from gateway.relay.returning import Attendance, return_all
 from gateway.settings import LONGEST_LIFE_S
 
 _TICK_S = LENGTHS.gateway_renewal_s
@@ -47,7 +48,8 @@ class Relay:
         self._log = log
         self._resume_grace_ms = round(resume_grace_s * 1000)
         self._idle_s = min(LOOK_AFTER_S, keepalive_s)
-        self._followers: set[Follower] = set()
+        self._followers: dict[Follower, str] = {}
+        self._attendance = Attendance()
         self._all_left = asyncio.Event()
         self._all_left.set()
         self._closing: Unavailable | None = None
@@ -80,12 +82,12 @@ class Relay:
         with self.readers.reading(log_name, after) as reader:
             follower = Follower(self._node, request_id, mailbox, reader)
             reader.add(str(request_id), mailbox)
-            self._followers.add(follower)
+            self._followers[follower] = name
             self._all_left.clear()
             try:
                 yield follower
             finally:
-                self._followers.discard(follower)
+                del self._followers[follower]
                 reader.remove(str(request_id), mailbox)
                 if not self._followers:
                     self._all_left.set()
@@ -116,7 +118,7 @@ class Relay:
             for follower in [*self._followers]:
                 follower.poke(monotonic_s(), self._idle_s)
             try:
-                await leases.renew_gateway(self._node, self.gateway_id, bound_s=_LEASE_BOUND_S)
+                await self._renew()
                 await self.readers.move_mark()
             except Unavailable:
                 self._log.warning("lease not renewed", error=self._node.last_error)
@@ -147,6 +149,17 @@ class Relay:
             await leases.release_gateway(self._node, self.gateway_id, bound_s=_LEASE_BOUND_S)
         except Unavailable:
             self._log.warning("lease not released", error=self._node.last_error)
+
+    async def _renew(self) -> None:
+        asked_s = monotonic_s()
+        await leases.renew_gateway(self._node, self.gateway_id, bound_s=_LEASE_BOUND_S)
+        if self._attendance.renewed(asked_s, monotonic_s()) and self._followers:
+            self._log.warning("lease was missing", num_streams=self.num_followers)
+            self._background.start(
+                return_all(self._node, self._followers, self._leave),
+                "followers return",
+                within_s=LONGEST_LIFE_S,
+            )
 
     def _leave(self, follower: Follower, name: str) -> None:
         if self._closing is not None:

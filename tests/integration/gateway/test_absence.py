@@ -1,0 +1,87 @@
+"""A gateway that was away for longer than its lease: its requests were left by everybody, and yet somebody waits."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from common import keys
+from common.streams import following
+from tests.integration.gateway.conftest import running_gateway
+from tests.integration.gateway.requests import drain, request, text_of
+from tests.integration.gateway.scripted_scheduler import Led, ScriptedScheduler, words
+from tests.support.redis_server import RedisServer
+from tests.support.tcp_proxy import running_proxy
+from tests.support.time_scale import scaled
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+
+
+async def followers(led: Led) -> list[bytes]:
+    """Names in the request's set; none either while it counts as abandoned."""
+    fields = await led.node.call(lambda client: client.hkeys(keys.record(led.id)))
+    return [] if b"abandon_ms" in fields else [name for name in fields if name.startswith(b"f:")]
+
+
+async def until(look: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(scaled(15)):
+        while not await look():  # noqa: ASYNC110 - what is looked for is in Redis
+            await asyncio.sleep(0.05)
+
+
+async def until_missed(led: Led) -> None:
+    """The lease of the request's gateway has run out."""
+    alive = keys.gateway_alive(led.log)
+
+    async def is_gone() -> bool:
+        return not await led.node.call(lambda client: client.exists(alive))
+
+    await until(is_gone)
+
+
+async def test_followers_are_back_when_their_gateway_is(
+    redis_server: RedisServer, scheduler: ScriptedScheduler, tmp_path: Path
+) -> None:
+    """Its leader let them leave; they follow again, also where that leader does it a moment too late."""
+    with running_proxy(redis_server.port) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        async with running_gateway(url, tmp_path) as gateway:
+            call = gateway.inference.GenerateStream(request())
+            led = await scheduler.next()
+            await anext(aiter(call))
+
+            async def let_leave() -> None:
+                await following.leave(
+                    led.node, led.id, f"{led.log}:", grace_ms=60_000, bound_s=None
+                )
+                assert not await followers(led)
+
+            await asyncio.to_thread(proxy.blackhole)
+            await until_missed(led)
+            await let_leave()
+            await asyncio.to_thread(proxy.pass_through)
+            await until(lambda: followers(led))
+            await let_leave()
+            await until(lambda: followers(led))
+            await led.tokens(2)
+            await led.finish()
+            assert text_of(await drain(call)) == "".join(words(0, 2))
+
+
+async def test_who_left_meanwhile_stays_away(
+    redis_server: RedisServer, scheduler: ScriptedScheduler, tmp_path: Path
+) -> None:
+    """A client that hung up while its gateway was away does not come back with it: its request is cancelled."""
+    with running_proxy(redis_server.port) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        async with running_gateway(url, tmp_path) as gateway:
+            call = gateway.inference.GenerateStream(request())
+            led = await scheduler.next()
+            await anext(aiter(call))
+            await asyncio.to_thread(proxy.blackhole)
+            await until_missed(led)
+            call.cancel()
+            await asyncio.to_thread(proxy.pass_through)
+            await until(led.cancel_flag)
+            assert not await followers(led)
