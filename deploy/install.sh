@@ -17,9 +17,9 @@ fi
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
   { echo "Python 3.11 or later is needed; $python is $("$python" --version 2>&1). Set PYTHON." >&2; exit 1; }
 
-# What an installation depends on. Code is not part of it: it is used where it lies.
+# What an installation depends on. Code is not part of it, since it is used where it lies; but kernels are compiled.
 wanted="$( { echo "$torch"; "$python" --version; cat deploy/install.sh deploy/constraints.txt \
-  pyproject.toml protos/pyproject.toml; } | sha256sum | cut -d' ' -f1)"
+  pyproject.toml protos/pyproject.toml setup.py worker/kernels/src/*; } | sha256sum | cut -d' ' -f1)"
 stamp=.venv/installed
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
   exit 0

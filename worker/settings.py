@@ -7,7 +7,7 @@ from enum import StrEnum
 from common.domain import MODEL_NAME, Quantization
 from common.service_settings import WORKER_METRICS_PORT, ServiceSettings, metrics_port_setting
 from common.setting_fields import above, at_least, setting
-from worker.engine.model_settings import DEFAULT_MODEL, ModelSettings
+from worker.engine.model_settings import DEFAULT_MODEL, ModelSettings, RunnerKind
 from worker.faults import Fault
 from worker.simulated.settings import SimulatedSettings
 
@@ -42,6 +42,9 @@ class WorkerSettings(ServiceSettings):
     model: str = setting(DEFAULT_MODEL, help="a directory, a hub id, or the default model")
     served_model_name: str | None = setting(
         None, help="name that requests use; default the model's own"
+    )
+    runner: RunnerKind = setting(
+        RunnerKind.AUTO, help="lean is fast and covers few models, generic covers all"
     )
     quantization: Quantization = setting(Quantization.INT8, help="how linear layers are stored")
     double_quant: bool = setting(False, help="quantize the scales of nf4 and fp4 too")
@@ -129,6 +132,7 @@ class WorkerSettings(ServiceSettings):
             threads=self.threads,
             device=self.device,
             model_cache=self.model_cache,
+            runner=self.runner,
         )
 
     @property

@@ -1,11 +1,20 @@
 """Which model to load and how much room it gets."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from common.domain import Quantization
 
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 """Name of the model that needs no download beyond a package: see ``worker.model``."""
+
+
+class RunnerKind(StrEnum):
+    """What runs a model: ``auto`` takes the lean decoder where it covers the model."""
+
+    AUTO = "auto"
+    LEAN = "lean"
+    GENERIC = "generic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +42,4 @@ class ModelSettings:
     threads: int | None = None
     device: str = "auto"
     model_cache: str | None = None
+    runner: RunnerKind = RunnerKind.AUTO

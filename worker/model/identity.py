@@ -10,8 +10,8 @@ import torch
 from worker.engine.model_settings import ModelSettings
 from worker.model.tokenizer import TokenizerParts
 
-_KERNELS = "generic-1"
-"""The arithmetic of this runner; raise the number when a change can alter a token."""
+GENERIC_KERNELS = "generic-1"
+"""The arithmetic of the generic runner; raise the number when a change can alter a token."""
 
 _WHOLE_FILE_BYTES = 16 << 20
 _SAMPLES = 256
@@ -31,9 +31,11 @@ def revision(folder: Path, tokenizer: TokenizerParts, settings: ModelSettings) -
     return digest.hexdigest()[:32]
 
 
-def fingerprint(revision: str, dtype: torch.dtype, device: torch.device) -> str:
+def fingerprint(
+    revision: str, dtype: torch.dtype, device: torch.device, kernels: str = GENERIC_KERNELS
+) -> str:
     """The revision and all that computes with it."""
-    parts = [revision, str(dtype), device.type, _KERNELS]
+    parts = [revision, str(dtype), device.type, kernels]
     parts += [
         f"{name}={importlib.metadata.version(name)}"
         for name in ("torch", "transformers", "bitsandbytes")

@@ -6,6 +6,8 @@ load      weights, quantized
 measure   layers' shapes, memory of the largest step, blocks that fit beside it
 prove     the paged model equals the model itself
 warm      a prefill and a decode of typical shape
+
+The lean decoder takes what it covers; it is proven by its tests, since it only takes what they know.
 """
 
 from collections.abc import Callable
@@ -18,13 +20,15 @@ import transformers
 
 from common.domain import Quantization, SamplingParams
 from worker.engine.card import ModelCardData
-from worker.engine.model_settings import ModelSettings
+from worker.engine.model_settings import ModelSettings, RunnerKind
 from worker.engine.runner import Draw, ModelRunner, Row
 from worker.kv.cache import LayerShape, PagedCache
 from worker.model import attention, card, identity
 from worker.model.checkpoint import find_checkpoint
 from worker.model.decoder import Decoder
 from worker.model.errors import ModelRefused
+from worker.model.lean.load import kernels_name, layer_shapes, load_lean
+from worker.model.lean.spec import NotLean
 from worker.model.memory import MIB, PeakMemory, check_weights_fit, pool_size
 from worker.model.quantize import replace_linears
 from worker.model.runner import TorchRunner
@@ -35,6 +39,16 @@ from worker.model.tokenizer import read_tokenizer
 Progress = Callable[[str], None]
 
 _WARM_UP_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Computing:
+    """A runner, and what the card says of it."""
+
+    runner: ModelRunner
+    layers: list[LayerShape]
+    dtype: torch.dtype
+    kernels: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +76,10 @@ def load_model(settings: ModelSettings, progress: Progress) -> LoadedModel:
     device = choose_device(settings.device)
     dtype = choose_dtype(settings, config, device)
     context = min(config.max_position_embeddings, settings.context_tokens or 1 << 30)
-    decoder = _load_decoder(settings, folder, dtype, device, progress)
-    layers = decoder.discover()
-    check_layers(config, layers)
-    cache = _make_cache(settings, decoder, layers, context, progress)
-    self_check(decoder, layers, context_tokens=context)
-    runner = TorchRunner(decoder, cache)
+    computing = _load_lean(settings, config, folder, device, context, progress)
+    if computing is None:
+        computing = _load_generic(settings, config, folder, dtype, device, context, progress)
+    runner = computing.runner
     progress("warming up")
     _warm_up(runner, settings, context)
     revision = identity.revision(folder, tokenizer, settings)
@@ -78,11 +90,11 @@ def load_model(settings: ModelSettings, progress: Progress) -> LoadedModel:
             config,
             folder,
             tokenizer,
-            layers=layers,
+            layers=computing.layers,
             revision=revision,
-            fingerprint=identity.fingerprint(revision, dtype, device),
+            fingerprint=identity.fingerprint(revision, computing.dtype, device, computing.kernels),
             context_tokens=context,
-            kv_capacity_tokens=cache.num_blocks * cache.block_size,
+            kv_capacity_tokens=runner.num_blocks * runner.block_size,
         ),
     )
 
@@ -127,6 +139,45 @@ def _read_config(folder: Path) -> Any:
         raise ModelRefused(f"{folder}: {error}") from error
     check_config(config)
     return config
+
+
+def _load_lean(
+    settings: ModelSettings,
+    config: Any,
+    folder: Path,
+    device: torch.device,
+    context_tokens: int,
+    progress: Progress,
+) -> _Computing | None:
+    """The lean decoder, or None where the generic runner is asked for or needed."""
+    if settings.runner is RunnerKind.GENERIC:
+        return None
+    try:
+        runner = load_lean(settings, config, folder, device, context_tokens, progress)
+    except NotLean as error:
+        if settings.runner is RunnerKind.LEAN:
+            raise ModelRefused(f"the lean decoder cannot run {folder.name}: {error}") from error
+        progress(f"the generic runner serves, not the lean decoder: {error}")
+        return None
+    layers = layer_shapes(runner.decoder.spec)
+    return _Computing(runner, layers, torch.bfloat16, kernels_name(runner))
+
+
+def _load_generic(
+    settings: ModelSettings,
+    config: Any,
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    context_tokens: int,
+    progress: Progress,
+) -> _Computing:
+    decoder = _load_decoder(settings, folder, dtype, device, progress)
+    layers = decoder.discover()
+    check_layers(config, layers)
+    cache = _make_cache(settings, decoder, layers, context_tokens, progress)
+    self_check(decoder, layers, context_tokens=context_tokens)
+    return _Computing(TorchRunner(decoder, cache), layers, dtype, identity.GENERIC_KERNELS)
 
 
 def _load_decoder(
@@ -185,7 +236,7 @@ def _make_cache(
     )
 
 
-def _warm_up(runner: TorchRunner, settings: ModelSettings, context_tokens: int) -> None:
+def _warm_up(runner: ModelRunner, settings: ModelSettings, context_tokens: int) -> None:
     """A chunk and a decode, in blocks that nobody holds yet; the measured step was as large as steps get."""
     room = min(context_tokens, runner.num_blocks * runner.block_size)
     length = max(1, min(settings.max_batch_tokens, _WARM_UP_TOKENS, room - 1))

@@ -1,0 +1,376 @@
+// The C interface, and the program of a step.
+
+#include "engine.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+using namespace hk;
+
+namespace {
+
+constexpr size_t kAlign = 64;
+
+int round_up(int value, int step) { return (value + step - 1) / step * step; }
+
+bool supports(const char* isa) {
+  if (!std::strcmp(isa, "portable")) return true;
+#ifdef HK_X86
+  __builtin_cpu_init();
+  if (!std::strcmp(isa, "avx2")) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool vnni = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                    __builtin_cpu_supports("avx512vnni");
+  if (!std::strcmp(isa, "avx512vnni")) return vnni;
+  if (!std::strcmp(isa, "avx512bf16")) return vnni && __builtin_cpu_supports("avx512bf16");
+#endif
+  return false;
+}
+
+const Kernels* find(const char* isa) {
+  if (!supports(isa)) return nullptr;
+#ifdef HK_X86
+  if (!std::strcmp(isa, "avx512bf16")) return &kAvx512Bf16;
+  if (!std::strcmp(isa, "avx512vnni")) return &kAvx512Vnni;
+  if (!std::strcmp(isa, "avx2")) return &kAvx2;
+#endif
+  return &kPortable;
+}
+
+// Hands out parts of one piece of memory; with a null base it only counts.
+struct Carver {
+  unsigned char* base;
+  size_t used = 0;
+  template <typename T>
+  T* take(size_t count) {
+    unsigned char* at = base ? base + used : nullptr;
+    used += (count * sizeof(T) + kAlign - 1) / kAlign * kAlign;
+    return reinterpret_cast<T*>(at);
+  }
+  Quantized quantized(size_t rows, size_t k) {
+    return {take<int8_t>(rows * k), take<float>(rows * (k / 64)), take<int32_t>(rows * (k / 64))};
+  }
+};
+
+struct Scratch {
+  float *x, *qkv, *attended, *angles, *last;
+  uint16_t* pairs;
+  Quantized input, middle;
+};
+
+struct Sizes {
+  int hidden, qkv, attended, middle;  // padded widths
+  explicit Sizes(const hk_model& m)
+      : hidden(round_up(m.hidden, 64)),
+        qkv(round_up((m.heads + 2 * m.kv_heads) * m.head_dim, 64)),
+        attended(round_up(m.heads * m.head_dim, 64)),
+        middle(round_up(m.intermediate, 64)) {}
+};
+
+Scratch carve(Carver& carver, const hk_model& m, const hk_step& s) {
+  const Sizes sizes(m);
+  const size_t tokens = s.num_tokens, logits = s.num_logits;
+  Scratch out;
+  out.x = carver.take<float>(tokens * sizes.hidden);
+  out.qkv = carver.take<float>(tokens * sizes.qkv);
+  out.attended = carver.take<float>(tokens * sizes.attended);
+  out.angles = carver.take<float>(tokens * m.head_dim);
+  out.last = carver.take<float>(logits * sizes.hidden);
+  out.pairs = carver.take<uint16_t>(logits * sizes.hidden);
+  const int widest = sizes.hidden > sizes.attended ? sizes.hidden : sizes.attended;
+  out.input = carver.quantized(tokens, widest);
+  out.middle = carver.quantized(tokens, sizes.middle);
+  return out;
+}
+
+bool reserve(hk_engine* e, size_t bytes) {
+  if (bytes <= e->scratch_bytes) return true;
+  std::free(e->scratch);
+  e->scratch_bytes = 0;
+  e->scratch = static_cast<unsigned char*>(std::aligned_alloc(kAlign, bytes));
+  if (!e->scratch) return false;
+  e->scratch_bytes = bytes;
+  return true;
+}
+
+// Writes down the phases of a step.
+class Program {
+ public:
+  Program(hk_engine* engine, const hk_model& model, const hk_step& step, const Scratch& scratch)
+      : e_(engine), kernels_(*engine->kernels), m_(model), step_(step), s_(scratch), sizes_(model) {
+    e_->phases.clear();
+  }
+
+  void write() {
+    share_attention(m_, step_, e_->shares);
+    Args args = base();
+    args.out = s_.x;
+    args.angles = s_.angles;
+    by_rows(kEmbed, kernels_.embed, args, step_.num_tokens);
+    for (int i = 0; i < m_.num_layers; i++) layer(m_.layers[i]);
+    if (step_.num_logits == 0) return;
+    args = base();
+    args.x = s_.x;
+    args.out = s_.last;
+    args.pairs = s_.pairs;
+    by_rows(kNorm, kernels_.final_norm, args, step_.num_logits);
+    args.x = s_.last;
+    args.head = m_.head;
+    args.out = step_.logits;
+    args.rows = step_.num_logits;
+    args.k = sizes_.hidden;
+    args.width = m_.vocab;
+    add(kHead, kernels_.head, args, (m_.vocab + 63) / 64);
+  }
+
+  static void share_attention(const hk_model& m, const hk_step& step, std::vector<Share>& shares) {
+    const int per_share = kMostLines / (m.heads / m.kv_heads);
+    shares.clear();
+    for (int row = 0; row < step.num_rows; row++)
+      for (int first = step.row_first[row]; first < step.row_first[row + 1]; first += per_share)
+        for (int head = 0; head < m.kv_heads; head++) {
+          const int end = step.row_first[row + 1];
+          shares.push_back({row, head, first, first + per_share < end ? first + per_share : end});
+        }
+  }
+
+ private:
+  Args base() const {
+    Args args{};
+    args.model = &m_;
+    args.step = &step_;
+    args.rows = step_.num_tokens;
+    args.epsilon = m_.norm_epsilon;
+    return args;
+  }
+
+  void layer(const hk_layer& layer) {
+    Args args = base();
+    args.layer = &layer;
+    norm(args, layer.attention_norm);
+    product(kQkv, args, layer.qkv, s_.input, s_.qkv, false);
+    args.out = s_.qkv;
+    args.angles_in = s_.angles;
+    by_rows(kRope, kernels_.rope_and_store, args, args.rows);
+    args.x = s_.qkv;
+    args.out = s_.attended;
+    args.shares = e_->shares.data();
+    add(kAttention, kernels_.attention, args, (int)e_->shares.size());
+    args.x = s_.attended;
+    args.k = sizes_.attended;
+    args.result = s_.input;
+    by_rows(kNorm, kernels_.quantize, args, args.rows);
+    product(kOut, args, layer.out, s_.input, s_.x, true);
+    norm(args, layer.mlp_norm);
+    args.linear = &layer.gate_up;
+    args.in = s_.input;
+    args.result = s_.middle;
+    add(kGateUp, kernels_.gate_up, args, layer.gate_up.n / 128);
+    product(kDown, args, layer.down, s_.middle, s_.x, true);
+  }
+
+  void norm(Args args, const float* weight) {
+    args.x = s_.x;
+    args.weight = weight;
+    args.width = m_.hidden;
+    args.k = sizes_.hidden;
+    args.result = s_.input;
+    by_rows(kNorm, kernels_.norm_quantize, args, args.rows);
+  }
+
+  void product(Part part, Args args, const hk_linear& linear, Quantized in, float* out, bool accumulate) {
+    args.linear = &linear;
+    args.in = in;
+    args.out = out;
+    args.accumulate = accumulate;
+    add(part, kernels_.matmul, args, linear.n / 32);
+  }
+
+  void by_rows(Part part, Kernel kernel, Args args, int rows) {
+    args.rows = rows;
+    args.rows_per_item = rows >= 64 ? 8 : rows >= 8 ? 2 : 1;
+    add(part, kernel, args, (rows + args.rows_per_item - 1) / args.rows_per_item);
+  }
+
+  void add(Part part, Kernel kernel, const Args& args, int items) { e_->phases.push_back({kernel, args, items, part}); }
+
+  hk_engine* e_;
+  const Kernels& kernels_;
+  const hk_model& m_;
+  const hk_step& step_;
+  const Scratch& s_;
+  const Sizes sizes_;
+};
+
+// Runs one kernel on all threads, for tests.
+void run_alone(hk_engine* e, Kernel kernel, const Args& args, int items) {
+  e->phases.assign(1, {kernel, args, items, 0});
+  if (items > 0) e->run();
+}
+
+Args row_args(const float* x, int rows, int k) {
+  Args args{};
+  args.x = x;
+  args.rows = rows;
+  args.k = k;
+  args.rows_per_item = 1;
+  return args;
+}
+
+}  // namespace
+
+int32_t hk_abi(void) { return HK_ABI; }
+
+#ifndef HK_SOURCES
+#define HK_SOURCES ""
+#endif
+const char* hk_sources(void) { return HK_SOURCES; }
+
+const char* hk_isas(void) {
+  static const char* const known[] = {"avx512bf16", "avx512vnni", "avx2", "portable"};
+  static char names[64] = "";
+  if (!names[0])
+    for (const char* isa : known)
+      if (supports(isa)) {
+        if (names[0]) std::strcat(names, " ");
+        std::strcat(names, isa);
+      }
+  return names;
+}
+
+hk_engine* hk_engine_new(const char* isa, int32_t threads) {
+  const Kernels* kernels = find(isa);
+  if (!kernels || threads < 1) return nullptr;
+  try {
+    return new hk_engine(*kernels, threads);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+void hk_engine_free(hk_engine* e) {
+  if (e) std::free(e->scratch);
+  delete e;
+}
+
+int32_t hk_engine_threads(const hk_engine* e) { return e->pool.threads(); }
+
+int32_t hk_run(hk_engine* e, const hk_model* model, const hk_step* step) {
+  if (step->num_tokens == 0) return 0;
+  Carver counting{nullptr};
+  carve(counting, *model, *step);
+  if (!reserve(e, counting.used)) return 1;
+  Carver carver{e->scratch};
+  const Scratch scratch = carve(carver, *model, *step);
+  Program(e, *model, *step, scratch).write();
+  e->run();
+  return 0;
+}
+
+void hk_part_times(hk_engine* e, int64_t* out) {
+  for (int i = 0; i < kNumParts; i++) {
+    out[i] = e->part_ns[i];
+    e->part_ns[i] = 0;
+  }
+}
+
+const char* hk_part_names(void) { return "embed norm qkv rope attention out gate_up down head"; }
+
+void hk_pack_int8(const int8_t* rows, int32_t n, int32_t k, uint8_t* packed) {
+  const int padded_k = round_up(k, 64);
+  for (int block = 0; block < round_up(n, 64) / 32; block++)
+    for (int four = 0; four < padded_k / 4; four++)
+      for (int column = 0; column < 32; column++)
+        for (int i = 0; i < 4; i++) {
+          const int row = block * 32 + column, at = four * 4 + i;
+          *packed++ = (uint8_t)((row < n && at < k ? rows[(size_t)row * k + at] : 0) + 128);
+        }
+}
+
+static uint16_t to_bfloat16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((bits >> 16) | 0x40);
+  return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+
+void hk_pack_head(const float* rows, int32_t n, int32_t k, uint16_t* packed) {
+  const int padded_k = round_up(k, 64);
+  for (int block = 0; block < round_up(n, 64) / 16; block++)
+    for (int pair = 0; pair < padded_k / 2; pair++)
+      for (int column = 0; column < 16; column++)
+        for (int i = 0; i < 2; i++) {
+          const int row = block * 16 + column, at = pair * 2 + i;
+          *packed++ = row < n && at < k ? to_bfloat16(rows[(size_t)row * k + at]) : 0;
+        }
+}
+
+void hk_quantize(hk_engine* e, const float* x, int32_t rows, int32_t k, int8_t* q, float* scales, int32_t* sums) {
+  Args args = row_args(x, rows, k);
+  args.result = {q, scales, sums};
+  run_alone(e, e->kernels->quantize, args, rows);
+}
+
+void hk_norm_quantize(hk_engine* e, const float* x, const float* weight, int32_t rows, int32_t width, int32_t k,
+                      float epsilon, int8_t* q, float* scales, int32_t* sums) {
+  Args args = row_args(x, rows, k);
+  args.weight = weight;
+  args.width = width;
+  args.epsilon = epsilon;
+  args.result = {q, scales, sums};
+  run_alone(e, e->kernels->norm_quantize, args, rows);
+}
+
+static Quantized readable(const int8_t* q, const float* scales, const int32_t* sums) {
+  return {const_cast<int8_t*>(q), const_cast<float*>(scales), const_cast<int32_t*>(sums)};
+}
+
+void hk_matmul(hk_engine* e, const hk_linear* linear, const int8_t* q, const float* scales, const int32_t* sums,
+               int32_t rows, float* out, int32_t accumulate) {
+  Args args = row_args(nullptr, rows, linear->k);
+  args.linear = linear;
+  args.in = readable(q, scales, sums);
+  args.out = out;
+  args.accumulate = accumulate != 0;
+  run_alone(e, e->kernels->matmul, args, linear->n / 32);
+}
+
+void hk_gate_up(hk_engine* e, const hk_linear* linear, const int8_t* q, const float* scales, const int32_t* sums,
+                int32_t rows, int8_t* out_q, float* out_scales, int32_t* out_sums) {
+  Args args = row_args(nullptr, rows, linear->k);
+  args.linear = linear;
+  args.in = readable(q, scales, sums);
+  args.result = {out_q, out_scales, out_sums};
+  run_alone(e, e->kernels->gate_up, args, linear->n / 128);
+}
+
+void hk_head(hk_engine* e, const uint16_t* head, const float* x, int32_t rows, int32_t k, int32_t vocab, float* out) {
+  std::vector<uint16_t> pairs((size_t)rows * k);
+  Args args = row_args(x, rows, k);
+  args.pairs = pairs.data();
+  run_alone(e, e->kernels->round_pairs, args, rows);
+  args.head = head;
+  args.width = vocab;
+  args.out = out;
+  run_alone(e, e->kernels->head, args, (vocab + 63) / 64);
+}
+
+void hk_attention(hk_engine* e, const hk_model* model, const hk_step* step, int32_t layer, float* qkv, float* out) {
+  std::vector<float> x((size_t)step->num_tokens * Sizes(*model).hidden), angles(step->num_tokens * model->head_dim);
+  Args args = row_args(nullptr, step->num_tokens, 0);
+  args.model = model;
+  args.step = step;
+  args.layer = &model->layers[layer];
+  args.out = x.data();
+  args.angles = angles.data();
+  run_alone(e, e->kernels->embed, args, args.rows);
+  args.out = qkv;
+  args.angles_in = angles.data();
+  run_alone(e, e->kernels->rope_and_store, args, args.rows);
+  Program::share_attention(*model, *step, e->shares);
+  args.x = qkv;
+  args.out = out;
+  args.shares = e->shares.data();
+  run_alone(e, e->kernels->attention, args, (int)e->shares.size());
+}

@@ -1,0 +1,28 @@
+// What one engine owns: its threads, scratch memory, and the kernels of its instruction set.
+#pragma once
+
+#include <vector>
+
+#include "pool.h"
+
+namespace hk {
+
+enum Part { kEmbed, kNorm, kQkv, kRope, kAttention, kOut, kGateUp, kDown, kHead, kNumParts };
+
+}  // namespace hk
+
+struct hk_engine {
+  hk_engine(const hk::Kernels& kernels, int threads) : kernels(&kernels), pool(threads) {}
+
+  void run() {
+    if (!phases.empty()) pool.run(phases.data(), (int)phases.size(), part_ns);
+  }
+
+  const hk::Kernels* kernels;
+  hk::Pool pool;
+  std::vector<hk::Phase> phases;  // of the step that runs
+  std::vector<hk::Share> shares;
+  int64_t part_ns[hk::kNumParts] = {};
+  unsigned char* scratch = nullptr;
+  size_t scratch_bytes = 0;
+};

@@ -1,0 +1,104 @@
+// The C interface of the CPU kernels. Python mirrors it in worker/kernels/binding.py; raise HK_ABI with any change.
+//
+// Layouts (T tokens of a step, K inputs padded to groups of 64, N outputs padded to blocks of 64):
+//
+//   activations   int8 [T][K], and for each token and group a float scale and the integer -128 * (sum of its group)
+//   weights       uint8 [N/32][K/4][32][4], value + 128
+//   head          bfloat16 [V/16][K/2][16][2]
+//   keys          bfloat16 [block of 16 tokens][kv head][dim/2][16][2]
+//   values        bfloat16 [block of 16 tokens][kv head][16][dim]
+//
+// A unit is 16 tokens of a KV block; unit = block * (block_size / 16) + offset / 16.
+#pragma once
+
+#include <stdint.h>
+
+#define HK_ABI 1
+
+#pragma GCC visibility push(default)  // all else stays inside the library
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+  const uint8_t* weights;
+  const float* scales;  // [N]: what one step of a row's weights is worth
+  const float* bias;    // [N] or null
+  int32_t n, k;         // padded
+} hk_linear;
+
+typedef struct {
+  const float* attention_norm;  // [hidden padded]
+  const float* mlp_norm;
+  const float* query_norm;  // [head_dim] or null
+  const float* key_norm;
+  hk_linear qkv, out, gate_up, down;  // gate_up: 64 rows of gate, 64 of up, and so on
+  uint16_t* keys;
+  uint16_t* values;
+  int32_t window;  // tokens seen, itself included; 0 for all
+  int32_t reserved;
+} hk_layer;
+
+typedef struct {
+  const hk_layer* layers;
+  const uint16_t* embedding;  // packed as the head is
+  const uint16_t* head;
+  const float* final_norm;
+  const float* inverse_frequencies;  // [head_dim / 2]
+  float rope_factor;                 // multiplies cosine and sine
+  float norm_epsilon;
+  float attention_scale;
+  int32_t num_layers, hidden, vocab, heads, kv_heads, head_dim, intermediate, block_size;
+} hk_model;
+
+typedef struct {
+  const int32_t* token_ids;     // [tokens]
+  const int32_t* positions;     // [tokens]
+  const int32_t* rows;          // [tokens]: which row a token belongs to
+  const int32_t* row_first;     // [rows + 1]: a row's first token
+  const int32_t* table_first;   // [rows]: where a row's block ids begin in tables
+  const int32_t* tables;        // block ids of all rows, one row after another
+  const int32_t* logit_tokens;  // [logits]: tokens after which logits are wanted
+  float* logits;                // [logits][vocab]
+  int32_t num_tokens, num_rows, num_logits;
+} hk_step;
+
+typedef struct hk_engine hk_engine;
+
+int32_t hk_abi(void);
+// A digest of the sources this was built from.
+const char* hk_sources(void);
+// Names of the instruction sets this processor has kernels for, best first, separated by spaces.
+const char* hk_isas(void);
+
+// Null when the instruction set is unknown or memory is short.
+hk_engine* hk_engine_new(const char* isa, int32_t threads);
+void hk_engine_free(hk_engine*);
+int32_t hk_engine_threads(const hk_engine*);
+
+// 0, or 1 when memory is short.
+int32_t hk_run(hk_engine*, const hk_model*, const hk_step*);
+// Nanoseconds by part since the last call, as the first thread saw them; part names: see hk_part_names.
+void hk_part_times(hk_engine*, int64_t* out);
+const char* hk_part_names(void);
+
+// int8 rows [n][k] to packed weights; outputs and inputs beyond n and k become zeros.
+void hk_pack_int8(const int8_t* rows, int32_t n, int32_t k, uint8_t* packed);
+// float rows [n][k] to the head's form.
+void hk_pack_head(const float* rows, int32_t n, int32_t k, uint16_t* packed);
+
+// Single kernels, for tests. Strides equal widths.
+void hk_quantize(hk_engine*, const float* x, int32_t rows, int32_t k, int8_t* q, float* scales, int32_t* sums);
+void hk_norm_quantize(hk_engine*, const float* x, const float* weight, int32_t rows, int32_t width, int32_t k,
+                      float epsilon, int8_t* q, float* scales, int32_t* sums);
+void hk_matmul(hk_engine*, const hk_linear*, const int8_t* q, const float* scales, const int32_t* sums, int32_t rows,
+               float* out, int32_t accumulate);
+void hk_gate_up(hk_engine*, const hk_linear*, const int8_t* q, const float* scales, const int32_t* sums, int32_t rows,
+                int8_t* out_q, float* out_scales, int32_t* out_sums);
+void hk_head(hk_engine*, const uint16_t* head, const float* x, int32_t rows, int32_t k, int32_t vocab, float* out);
+void hk_attention(hk_engine*, const hk_model*, const hk_step*, int32_t layer, float* qkv, float* out);
+
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop

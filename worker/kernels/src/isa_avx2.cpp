@@ -1,0 +1,14 @@
+// The kernels for avx2.
+#include <immintrin.h>
+
+#include "kernel_table.h"
+
+namespace hk {
+namespace {
+#include "vec_avx2.h"
+#include "kernels.h"
+}  // namespace
+
+const Kernels kAvx2 = {embed,     norm_quantize, quantize,   matmul,      rope_and_store,
+                           attention, gate_up,       final_norm, round_pairs, head};
+}  // namespace hk

@@ -1,0 +1,14 @@
+// The kernels for avx512bf16.
+#include <immintrin.h>
+
+#include "kernel_table.h"
+
+namespace hk {
+namespace {
+#include "vec_avx512.h"
+#include "kernels.h"
+}  // namespace
+
+const Kernels kAvx512Bf16 = {embed,     norm_quantize, quantize,   matmul,      rope_and_store,
+                           attention, gate_up,       final_norm, round_pairs, head};
+}  // namespace hk

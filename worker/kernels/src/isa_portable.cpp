@@ -1,0 +1,14 @@
+// The kernels for portable.
+#include <stdint.h>
+
+#include "kernel_table.h"
+
+namespace hk {
+namespace {
+#include "vec_portable.h"
+#include "kernels.h"
+}  // namespace
+
+const Kernels kPortable = {embed,     norm_quantize, quantize,   matmul,      rope_and_store,
+                           attention, gate_up,       final_norm, round_pairs, head};
+}  // namespace hk

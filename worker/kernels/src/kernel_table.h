@@ -1,0 +1,60 @@
+// What an instruction set provides. Nothing of the standard library is included here: its inline functions, compiled for
+// a better processor, might be the ones that the linker keeps for everybody.
+#pragma once
+
+#include <stddef.h>
+
+#include "headrace_kernels.h"
+
+namespace hk {
+
+// Quantized activations of some rows.
+struct Quantized {
+  int8_t* q;        // [rows][k]
+  float* scales;    // [rows][k / 64]
+  int32_t* sums;    // [rows][k / 64], times -128
+};
+
+// Consecutive queries of one row and one key head: an item of attention.
+struct Share {
+  int32_t row, kv_head, first, last;  // tokens first <= t < last of the step
+};
+
+// What kernels work on; each uses what it needs.
+struct Args {
+  const hk_model* model;
+  const hk_step* step;
+  const hk_layer* layer;
+  const hk_linear* linear;
+  const Share* shares;
+  const uint16_t* head;
+  const float* x;
+  const float* weight;
+  const float* angles_in;
+  float* out;
+  float* angles;
+  uint16_t* pairs;
+  Quantized in, result;
+  int rows, width, k;
+  int rows_per_item;
+  float epsilon;
+  bool accumulate;
+};
+
+using Kernel = void (*)(const Args&, int item);
+
+// Items: of matmul blocks of 32 outputs, of gate_up groups of 64, of head 64 tokens of the vocabulary, of attention
+// shares, of the others rows_per_item rows.
+struct Kernels {
+  Kernel embed, norm_quantize, quantize, matmul, rope_and_store, attention, gate_up, final_norm, round_pairs, head;
+};
+
+// Most (query, head) pairs in one item of attention.
+constexpr int kMostLines = 48;
+
+extern const Kernels kPortable;
+#ifdef HK_X86
+extern const Kernels kAvx2, kAvx512Vnni, kAvx512Bf16;
+#endif
+
+}  // namespace hk

@@ -1,0 +1,125 @@
+// Sixteen floats in two registers. Included inside the namespace of an instruction set.
+
+struct F {
+  __m256 a, b;
+};
+
+static constexpr int kScoreUnits = 1;
+static constexpr int kAttentionRows = 4;
+static constexpr int kValueParts = 2;
+static constexpr int kMatmulRows = 2;
+static constexpr int kHeadRows = 1;
+
+static inline F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+static inline void store(float* p, F v) {
+  _mm256_storeu_ps(p, v.a);
+  _mm256_storeu_ps(p + 8, v.b);
+}
+static inline F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+static inline F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+static inline F add(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+static inline F sub(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+static inline F mul(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+static inline F div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+static inline F fma(F x, F y, F z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+// NaN in the second argument stays.
+static inline F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+static inline F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+static inline F round(F x) {
+  constexpr int how = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(x.a, how), _mm256_round_ps(x.b, how)};
+}
+static inline __m256 power_of_two_half(__m256 n) {
+  const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+}
+// 2 to the power of whole numbers between -126 and 128.
+static inline F power_of_two(F n) { return {power_of_two_half(n.a), power_of_two_half(n.b)}; }
+// Lanes first <= i < last of v, others from other.
+static inline F lanes(F v, int first, int last, F other) {
+  const __m256i low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), high = _mm256_add_epi32(low, _mm256_set1_epi32(8));
+  const __m256i from = _mm256_set1_epi32(first - 1), to = _mm256_set1_epi32(last);
+  const __m256i keep_a = _mm256_and_si256(_mm256_cmpgt_epi32(low, from), _mm256_cmpgt_epi32(to, low));
+  const __m256i keep_b = _mm256_and_si256(_mm256_cmpgt_epi32(high, from), _mm256_cmpgt_epi32(to, high));
+  return {_mm256_blendv_ps(other.a, v.a, _mm256_castsi256_ps(keep_a)),
+          _mm256_blendv_ps(other.b, v.b, _mm256_castsi256_ps(keep_b))};
+}
+static inline __m256i magnitude_bits(__m256 x) {
+  return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+}
+// Magnitudes compared as bits, so that infinity and NaN come out on top.
+static inline F max_magnitude(F x, F y) {
+  return {_mm256_castsi256_ps(_mm256_max_epi32(magnitude_bits(x.a), magnitude_bits(y.a))),
+          _mm256_castsi256_ps(_mm256_max_epi32(magnitude_bits(x.b), magnitude_bits(y.b)))};
+}
+static inline float top_magnitude(F x) {
+  const __m256i eight = _mm256_max_epi32(magnitude_bits(x.a), magnitude_bits(x.b));
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
+  return _mm_cvtss_f32(_mm_castsi128_ps(four));
+}
+// Rounds to int8; the sum of what was stored is added to lanes of sums.
+typedef __m256i I;
+static inline I no_sums() { return _mm256_setzero_si256(); }
+static inline I store_int8(int8_t* p, F v, I sums) {
+  const __m256i low = _mm256_cvtps_epi32(v.a), high = _mm256_cvtps_epi32(v.b);
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128((__m128i*)p, bytes);
+  return _mm256_add_epi32(sums, _mm256_add_epi32(low, high));
+}
+static inline int32_t total(I sums) {
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1));
+  return _mm_cvtsi128_si32(four);
+}
+// 32 neighbouring bfloat16: even ones and odd ones.
+static inline void load_pairs(const uint16_t* p, F* even, F* odd) {
+  const __m256i low = _mm256_loadu_si256((const __m256i*)p), high = _mm256_loadu_si256((const __m256i*)(p + 16));
+  const __m256i mask = _mm256_set1_epi32((int)0xffff0000);
+  *even = {_mm256_castsi256_ps(_mm256_slli_epi32(low, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(high, 16))};
+  *odd = {_mm256_castsi256_ps(_mm256_and_si256(low, mask)), _mm256_castsi256_ps(_mm256_and_si256(high, mask))};
+}
+
+// One block of 32 outputs for ROWS rows: out [ROWS][32]. Weights go back to their sign, which moves to the inputs:
+// magnitudes up to 127 on both sides cannot overflow the 16 bits in which neighbours are added.
+template <int ROWS>
+static inline void multiply(const int8_t* q, int k, const float* scales, const int32_t*, const uint8_t* w,
+                            float* out) {
+  const int groups = k / 64;
+  const __m256i ones = _mm256_set1_epi16(1), flip = _mm256_set1_epi8((char)0x80);
+  for (int i = 0; i < ROWS * 32; i++) out[i] = 0.0f;
+  for (int g = 0; g < groups; g++) {
+    __m256i whole[ROWS][4];
+    for (int r = 0; r < ROWS; r++)
+      for (int c = 0; c < 4; c++) whole[r][c] = _mm256_setzero_si256();
+    for (int s = 0; s < 16; s++) {
+      __m256i x[ROWS];
+      for (int r = 0; r < ROWS; r++) {
+        int32_t four;
+        __builtin_memcpy(&four, q + (size_t)r * k + g * 64 + s * 4, 4);
+        x[r] = _mm256_set1_epi32(four);
+      }
+      for (int c = 0; c < 4; c++) {
+        const __m256i column = _mm256_xor_si256(_mm256_load_si256((const __m256i*)(w + c * 32)), flip);
+        const __m256i size = _mm256_abs_epi8(column);
+        for (int r = 0; r < ROWS; r++) {
+          const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(x[r], column));
+          whole[r][c] = _mm256_add_epi32(whole[r][c], _mm256_madd_epi16(pairs, ones));
+        }
+      }
+      w += 128;
+    }
+    for (int r = 0; r < ROWS; r++) {
+      const __m256 scale = _mm256_set1_ps(scales[r * groups + g]);
+      for (int c = 0; c < 4; c++) {
+        float* at = out + r * 32 + c * 8;
+        _mm256_storeu_ps(at, _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole[r][c]), scale, _mm256_loadu_ps(at)));
+      }
+    }
+  }
+}
+
+#define HK_PLAIN_HEAD 1

@@ -1,0 +1,1 @@
+"""The lean decoder: Llama and its relatives on the CPU kernels, one call a step."""

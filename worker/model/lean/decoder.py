@@ -1,0 +1,204 @@
+"""A decoder as the kernels see it: structures that point into packed weights and the KV pool."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from worker.engine.runner import Row
+from worker.kernels.arrays import Array, round_up, zeros
+from worker.kernels.library import KernelsMissing, load
+from worker.kernels.structs import Layer, Model, Step
+from worker.model.lean.spec import LeanSpec
+from worker.model.lean.weights import LayerWeights, LeanWeights
+
+_BFLOAT16_BYTES = 2
+_DIM_STEP = 32
+
+Logits = npt.NDArray[np.float32]
+
+
+def block_bytes(spec: LeanSpec, block_size: int) -> int:
+    """Memory of one KV block in all layers."""
+    dim = round_up(spec.head_dim, _DIM_STEP)
+    return 2 * spec.num_layers * block_size * spec.kv_heads * dim * _BFLOAT16_BYTES
+
+
+def scratch_bytes(spec: LeanSpec, tokens: int, logits: int) -> int:
+    """About what a step of this size needs beside the weights and the pool."""
+    qkv = (spec.heads + 2 * spec.kv_heads) * spec.head_dim
+    numbers = 2 * spec.hidden + qkv + spec.heads * spec.head_dim + spec.head_dim
+    return 4 * tokens * numbers + 2 * tokens * spec.intermediate + 8 * logits * spec.vocab
+
+
+class LeanDecoder:
+    """Runs steps on the kernels of one instruction set; owns the weights, the KV pool and its threads."""
+
+    def __init__(
+        self,
+        spec: LeanSpec,
+        weights: LeanWeights,
+        *,
+        isa: str,
+        threads: int,
+        num_blocks: int,
+        block_size: int,
+    ) -> None:
+        """Takes the pool's memory and starts the threads.
+
+        Raises:
+            KernelsMissing: the processor cannot run ``isa``.
+        """
+        self.spec, self.isa = spec, isa
+        self.num_blocks, self.block_size = num_blocks, block_size
+        self._library = load()
+        self._engine = self._library.hk_engine_new(isa.encode(), threads)
+        if not self._engine:
+            raise KernelsMissing(f"no kernels for {isa} with {threads} threads")
+        self._weights = weights
+        shape = (
+            spec.num_layers,
+            2,
+            num_blocks * block_size * spec.kv_heads * round_up(spec.head_dim, _DIM_STEP),
+        )
+        self._pool = zeros(shape, np.uint16)
+        self._layers = (Layer * spec.num_layers)(
+            *(
+                _layer(layer, store, window)
+                for layer, store, window in zip(
+                    weights.layers, self._pool, spec.windows, strict=True
+                )
+            )
+        )
+        self._model = _model(spec, weights, self._layers, block_size)
+
+    @property
+    def num_threads(self) -> int:
+        """Threads that compute, the caller's included."""
+        return int(self._library.hk_engine_threads(self._engine))
+
+    def logits(self, rows: Sequence[Row], wanted: Sequence[int]) -> Logits:
+        """Compute ``rows``; logits [wanted, vocabulary] after the last token of each of the ``wanted`` rows."""
+        arrays = _StepArrays.of(rows, wanted)
+        logits: Logits = np.empty((len(wanted), self.spec.vocab), np.float32)
+        step = arrays.struct(logits)
+        if self._library.hk_run(self._engine, ctypes.byref(self._model), ctypes.byref(step)):
+            raise MemoryError("no memory for a step of the kernels")
+        return logits
+
+    def part_times_ns(self) -> dict[str, int]:
+        """Time spent in each part of the steps since the last call."""
+        names = self._library.hk_part_names().decode().split()
+        times = np.zeros(len(names), np.int64)
+        self._library.hk_part_times(self._engine, times.ctypes.data)
+        return dict(zip(names, times.tolist(), strict=True))
+
+    def __del__(self) -> None:
+        """Ends the threads before the memory that they read goes."""
+        engine, self._engine = getattr(self, "_engine", None), None
+        if engine:
+            self._library.hk_engine_free(engine)
+
+
+def _layer(weights: LayerWeights, store: Array, window: int) -> Layer:
+    def address(array: Array | None) -> int | None:
+        return None if array is None else array.ctypes.data
+
+    return Layer(
+        address(weights.attention_norm),
+        address(weights.mlp_norm),
+        address(weights.query_norm),
+        address(weights.key_norm),
+        weights.qkv.struct,
+        weights.out.struct,
+        weights.gate_up.struct,
+        weights.down.struct,
+        store[0].ctypes.data,
+        store[1].ctypes.data,
+        window,
+        0,
+    )
+
+
+def _model(
+    spec: LeanSpec, weights: LeanWeights, layers: "ctypes.Array[Layer]", block_size: int
+) -> Model:
+    return Model(
+        layers,
+        weights.embedding.ctypes.data,
+        weights.head.ctypes.data,
+        weights.final_norm.ctypes.data,
+        weights.inverse_frequencies.ctypes.data,
+        spec.rope_factor,
+        spec.norm_epsilon,
+        spec.head_dim**-0.5,
+        spec.num_layers,
+        spec.hidden,
+        spec.vocab,
+        spec.heads,
+        spec.kv_heads,
+        spec.head_dim,
+        spec.intermediate,
+        block_size,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _StepArrays:
+    """A step's rows as flat arrays.
+
+    rows         │ A: 3 tokens │ B: 1 │ C: 1 │
+    token_ids    │ a a a       │ b    │ c    │
+    row_first    │ 0           │ 3    │ 4    │ 5
+    tables       │ A's blocks  │ B's  │ C's  │
+    """
+
+    token_ids: Array
+    positions: Array
+    rows: Array
+    row_first: Array
+    table_first: Array
+    tables: Array
+    logit_tokens: Array
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], wanted: Sequence[int]) -> "_StepArrays":
+        counts = np.array([len(row.token_ids) for row in rows], np.int32)
+        assert counts.all(), "a row without tokens"
+        starts = np.array([row.start for row in rows], np.int32)
+        row_first = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(counts, out=row_first[1:])
+        index = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
+        tokens: list[int] = []
+        tables: list[int] = []
+        table_first = np.zeros(len(rows), np.int32)
+        for i, row in enumerate(rows):
+            tokens += row.token_ids
+            table_first[i] = len(tables)
+            tables += row.block_ids
+        return cls(
+            np.array(tokens, np.int32),
+            np.arange(len(tokens), dtype=np.int32) + (starts - row_first[:-1])[index],
+            index,
+            row_first,
+            table_first,
+            np.array(tables, np.int32),
+            row_first[1:][np.asarray(wanted, np.int32)] - 1,
+        )
+
+    def struct(self, logits: Logits) -> Step:
+        return Step(
+            self.token_ids.ctypes.data,
+            self.positions.ctypes.data,
+            self.rows.ctypes.data,
+            self.row_first.ctypes.data,
+            self.table_first.ctypes.data,
+            self.tables.ctypes.data,
+            self.logit_tokens.ctypes.data,
+            logits.ctypes.data,
+            len(self.token_ids),
+            len(self.table_first),
+            len(self.logit_tokens),
+        )

@@ -1,0 +1,90 @@
+"""From a checkpoint folder to a lean runner, or a reason why not."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common.domain import Quantization
+from worker.engine.model_settings import ModelSettings
+from worker.kernels.library import KernelsMissing, instruction_sets
+from worker.kv.cache import LayerShape
+from worker.model.lean.decoder import LeanDecoder, block_bytes, scratch_bytes
+from worker.model.lean.runner import LeanRunner
+from worker.model.lean.spec import LeanSpec, NotLean, read_spec
+from worker.model.lean.weights import Checkpoint, load_weights
+from worker.model.memory import MIB, check_weights_fit, pool_size
+
+_VERSION = 1
+"""Of the arithmetic; raise it when a change can alter a token."""
+
+
+def load_lean(
+    settings: ModelSettings,
+    config: Any,
+    folder: Path,
+    device: torch.device,
+    context_tokens: int,
+    progress: Callable[[str], None],
+) -> LeanRunner:
+    """Read and pack the weights and take the pool's memory.
+
+    Raises:
+        NotLean: the model, its format or this machine is not covered.
+        ModelDoesNotFit: as the generic runner says it.
+    """
+    isa = _instruction_set(settings, device)
+    spec = read_spec(config, settings.block_size)
+    checkpoint = Checkpoint(folder)
+    check_weights_fit(sum(p.stat().st_size for p in folder.glob("*.safetensors")), device)
+    progress(f"loading {folder.name} for the lean decoder ({isa})")
+    weights = load_weights(checkpoint, spec)
+    size = pool_size(
+        settings,
+        block_bytes=block_bytes(spec, settings.block_size),
+        context_tokens=context_tokens,
+        activation_bytes=scratch_bytes(spec, settings.max_batch_tokens, settings.max_seqs),
+        device=device,
+    )
+    pool_mib = size.num_blocks * block_bytes(spec, settings.block_size) // MIB
+    progress(f"KV pool of {size.num_blocks} blocks, {pool_mib} MiB ({size.reason})")
+    try:
+        decoder = LeanDecoder(
+            spec,
+            weights,
+            isa=isa,
+            threads=settings.threads or torch.get_num_threads(),
+            num_blocks=size.num_blocks,
+            block_size=settings.block_size,
+        )
+    except KernelsMissing as error:
+        raise NotLean(str(error)) from error
+    return LeanRunner(decoder)
+
+
+def layer_shapes(spec: LeanSpec) -> list[LayerShape]:
+    """The attention layers, as the generic runner would find them."""
+    return [
+        LayerShape(spec.kv_heads, spec.head_dim, spec.head_dim, window or None)
+        for window in spec.windows
+    ]
+
+
+def kernels_name(runner: LeanRunner) -> str:
+    """Names all that computes: bits may differ between instruction sets."""
+    return f"lean-{_VERSION}-{runner.decoder.isa}"
+
+
+def _instruction_set(settings: ModelSettings, device: torch.device) -> str:
+    if settings.quantization is not Quantization.INT8:
+        raise NotLean(f"quantization {settings.quantization} is not covered")
+    if settings.dtype not in {None, "auto", "bfloat16"}:
+        raise NotLean(f"dtype {settings.dtype} is not covered")
+    if device.type != "cpu":
+        raise NotLean(f"device {device.type} is not covered")
+    try:
+        known = instruction_sets()
+    except KernelsMissing as error:
+        raise NotLean(str(error)) from error
+    return known[0]
