@@ -1,6 +1,6 @@
-"""How long leases, beats, graces and looks are: all worked out here, from a few base numbers.
+"""Spans of time, how long leases, beats, graces and looks are: all worked out here, from a few base numbers.
 
-Correctness hangs on none of them: epochs and fences make a takeover that comes too early harmless (DESIGN §4). They are
+Correctness hangs on none of them: epochs and fences make a takeover that comes too early harmless (docs/delivery.md). They are
 choices between pauses and false alarms, and only their proportions matter.
 """
 

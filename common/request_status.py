@@ -1,4 +1,4 @@
-"""The status of a request, the moves it may make, and the one function that makes them.
+"""The status of a request and the moves it may make, each checked here; `LedRequest.move` and the Lua scripts make them.
 
     QUEUED ──dispatch──▶ RUNNING ──▶ FINISHED | CANCELLED | EXPIRED | FAILED | DEAD
       ▲  │                  │

@@ -4,6 +4,7 @@ python deploy/module_list.py [--check]      or: make docs
 """
 
 import ast
+import itertools
 import re
 import sys
 from collections.abc import Iterator
@@ -19,21 +20,31 @@ def module_list() -> str:
     """A heading per package, a line per module that says something."""
     lines = []
     for package in _PACKAGES:
-        lines += [f"### {package.rpartition('/')[2]}", "", "| module | |", "|---|---|"]
+        lines += [f"### {package}", "", "| module | |", "|---|---|"]
         lines += [f"| `{name}` | {says} |" for name, says in _modules(_ROOT / package)]
         lines.append("")
     return "\n".join(lines)
 
 
 def _modules(folder: Path) -> Iterator[tuple[str, str]]:
-    for path in sorted(folder.rglob("*.py"), key=lambda p: (p.parent, p.name)):
+    found = [*folder.rglob("*.py"), *folder.rglob("*.lua")]
+    for path in sorted(found, key=lambda p: (p.parent, p.name)):
         if "_pb2" in path.name or path.stat().st_size == 0:
             continue
         if path.name == "__init__.py" and path.parent == folder:
             continue
-        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        docstring = _docstring(path)
         name = path.relative_to(folder).as_posix()
         yield name.removesuffix("__init__.py"), _first_sentence(docstring)
+
+
+def _docstring(path: Path) -> str:
+    """Of a Python module, or the comment at the top of a Lua script."""
+    text = path.read_text()
+    if path.suffix == ".lua":
+        comment = itertools.takewhile(lambda line: line.startswith("--"), text.splitlines())
+        return "\n".join(line.removeprefix("--").strip() for line in comment)
+    return ast.get_docstring(ast.parse(text)) or ""
 
 
 def _first_sentence(docstring: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs for the lead of one partition: stands by, leads, stands by again.
+"""Runs for the lead of one partition: stands by, takes and renews the lease, leads, stands by again.
 
 stand by ──lease free, or absent for a full lease──▶ lead ──lease lost──▶ stand by
                                                       └──process stops──▶ give the lease back

@@ -1,4 +1,4 @@
-"""Looks up and clears orders to drain workers, beside the loop."""
+"""Looks up a drain order when its worker connects and clears it when it leaves; `heartbeat` hears of new ones."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Until when this process may act as a partition's leader.
+"""Until when this process may act as a partition's leader; `campaign` renews it.
 
     asked          answered                      holds until       may be taken from
       |---------------|                              |                    |

@@ -1,4 +1,4 @@
-"""How a running request comes back into the queue: given back, or its worker is gone.
+"""How a running request comes back into the queue: given back, or its worker is gone (which `workers` counts).
 
     give_back ──▶ is_returning, until its appends in flight are confirmed ──▶ requeue ──▶ waits again
 

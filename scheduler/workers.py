@@ -1,4 +1,4 @@
-"""Workers come, say what they can take, and go.
+"""Workers come, say what they can take, and go; a lost one is counted here against each request that it ran.
 
 A worker that is gone may have died of what it ran, or may only have lost its connection. Each request it ran is
 counted as a loss at once, so that it can be resumed at once, and the count is taken back if the same incarnation

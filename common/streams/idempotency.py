@@ -1,4 +1,4 @@
-"""What an idempotency key stands for: a request id, known before the request is admitted (DESIGN §5).
+"""What an idempotency key stands for: a request id, known before the request is admitted (docs/delivery.md).
 
     claim ──▶ admit (in the partition's slot) ──▶ confirm
       └─────── refused ──▶ release

@@ -1,7 +1,7 @@
-"""Connections to Redis (one node, Sentinel's master, or a cluster), and the two ways to call it.
+"""Calls to Redis: repeated until the answer is definite, and blocking reads, over one node, Sentinel or a cluster.
 
 ``Node.call`` repeats until the answer is definite, or until its bound. Every script and command of ours is safe
-to repeat, so a lost answer costs a repetition and never a request (DESIGN §4, "Appends of unknown outcome").
+to repeat, so a lost answer costs a repetition and never a request (docs/delivery.md).
 
 Producers (gateways) pass a short bound and fail fast with UNAVAILABLE; consumers (schedulers) wait for ever,
 because a stalled Redis must end nothing. Blocking reads have connections of their own, whose socket time-out

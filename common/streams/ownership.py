@@ -1,4 +1,4 @@
-"""What the owner of a request does to its record. Every write is a compare-and-set on the epoch (DESIGN §4).
+"""What the owner of a request does to its record. Every write is a compare-and-set on the epoch (docs/delivery.md).
 
 A write is made as a ``RecordStep``, so that the writes of one moment travel together; steps of one request are
 applied in the order given.

@@ -1,4 +1,4 @@
-"""Which failures of Redis pass by themselves: the call is repeated. Everything else is a bug of ours.
+"""Which failures of Redis pass by themselves, so that `Node.call` repeats the call; everything else is a bug of ours.
 
 A restart, a fail-over, a full disk or memory, a slot on the move: each is an answer that says "not now", and
 every call of ours is safe to repeat.

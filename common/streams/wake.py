@@ -1,4 +1,4 @@
-"""Wake messages ("look at the record of X") and drain orders: state lies elsewhere, these only hurry."""
+"""Wake messages ("look at the record of X"), which only hurry, and drain orders, whose key is the order itself."""
 
 from common import keys
 from common.domain import Partition

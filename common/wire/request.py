@@ -1,4 +1,4 @@
-"""A request as stored: its body for the worker, its header for ordering."""
+"""A request as stored, with its trace context: its body for the worker, its header for ordering."""
 
 from google.protobuf.message import DecodeError
 

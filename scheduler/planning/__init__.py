@@ -1,4 +1,4 @@
-"""Which waiting request joins which worker, and when: pure decisions over state and time (DESIGN §6).
+"""Which waiting request joins which worker, and when: pure decisions over state and time (docs/scheduling.md).
 
 ``plan.plan`` reads as the list of rules; each rule has a file:
 

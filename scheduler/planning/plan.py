@@ -1,4 +1,4 @@
-"""What happens now: who has expired, what joins which worker, and when to look again. See DESIGN §6.
+"""What happens now: who has expired, what joins which worker, and when to look again. See docs/scheduling.md.
 
 A plan changes nothing but counters: whoever carries it out removes what it carries out from the queue.
 """

@@ -19,7 +19,7 @@ __all__ = ["WaitingQueue", "WaitingRequest"]
 
 
 class WaitingQueue:
-    """Waiting requests in the order of DESIGN §6, with the counts that people and admission ask for."""
+    """Waiting requests in the order of docs/scheduling.md, with the counts that people and admission ask for."""
 
     def __init__(self, settings: PlanningSettings) -> None:
         """Empty."""

@@ -1,7 +1,7 @@
 """``python -m tests.bench.planner``: what a plan costs per assigned request, by queue length and number of workers.
 
 Each round plans, removes what was assigned and lets as many arrive. Workers are busy and have eight free slots.
-CPU time, so that a busy machine matters less; budget (DESIGN §6): 20 µs at 100,000 waiting.
+CPU time, so that a busy machine matters less; budget (docs/scheduling.md): 20 µs at 100,000 waiting.
 """
 
 import random

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class FaultKind(StrEnum):
-    """What can be done to a stack. DESIGN §4 promises undisturbed tokens through each of them."""
+    """What can be done to a stack. docs/delivery.md promises undisturbed tokens through each of them."""
 
     KILL_WORKER = "kill-worker"
     KILL_SCHEDULER = "kill-scheduler"

@@ -1,4 +1,4 @@
-"""What the engine asks of text: which characters each token makes certain, and whether a stop string is complete."""
+"""What the engine asks of text (`worker.text` does it): which characters each token makes certain, and whether a stop string is complete."""
 
 from dataclasses import dataclass
 from typing import Protocol

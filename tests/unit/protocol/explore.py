@@ -1,4 +1,4 @@
-"""Breadth-first search over every interleaving within a scope, with the invariants of DESIGN §4 in each state.
+"""Breadth-first search over every interleaving within a scope, with the invariants of docs/delivery.md in each state.
 
 Visited states are kept as 64-bit hashes with the step that led there, so that a violation comes with the
 shortest run that shows it.

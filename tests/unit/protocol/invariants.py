@@ -1,4 +1,4 @@
-"""What must hold in every state (DESIGN §4).
+"""What must hold in every state (docs/delivery.md).
 
 - Readers: one that follows from the beginning sees each seq once, in order, each token generated behind those
   that precede it; one that starts at the record's checkpoint, or attached earlier, ends up knowing the same.

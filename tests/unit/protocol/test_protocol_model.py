@@ -1,4 +1,4 @@
-"""The delivery protocol of DESIGN §4, checked in every interleaving within a scope."""
+"""The delivery protocol of docs/delivery.md, checked in every interleaving within a scope."""
 
 import pytest
 
