@@ -240,6 +240,6 @@ async def test_odd_text_is_tokenized(gateway: RunningGateway) -> None:
 async def test_methods_of_later_versions(gateway: RunningGateway) -> None:
     """UNIMPLEMENTED with the method's name."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await gateway.admin.ListDeadLetters(admin.ListDeadLettersRequest())
+        await gateway.admin.ListKeys(admin.ListKeysRequest())
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "ListDeadLetters" in (caught.value.details() or "")
+    assert "ListKeys" in (caught.value.details() or "")
