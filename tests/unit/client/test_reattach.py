@@ -16,6 +16,7 @@ GONE = HeadraceError("", code="UNAVAILABLE")
     [
         (GONE, True),
         (HeadraceError("", code="UNAVAILABLE", reason="SHUTTING_DOWN"), True),
+        (HeadraceError("", code="UNAVAILABLE", reason="REQUEST_LOST"), False),
         (HeadraceError("", code="CANCELLED"), True),
         (HeadraceError("", code="CANCELLED", reason="CANCELLED"), False),
         (HeadraceError("", code="INTERNAL"), True),

@@ -13,6 +13,10 @@ from headrace.client.errors import HeadraceError
 _TRANSPORT_CODES = frozenset({"CANCELLED", "INTERNAL", "UNKNOWN"})
 
 
+# The queue itself lost the request: there is nothing to attach to, and only a new request can help.
+_LOST = "REQUEST_LOST"
+
+
 @dataclass(frozen=True, slots=True)
 class ReattachPolicy:
     """How hard to try. The defaults give a gateway about 25 seconds to come back."""
@@ -61,5 +65,5 @@ class Reattach:
     @staticmethod
     def _can_help(error: HeadraceError) -> bool:
         if error.code == "UNAVAILABLE":
-            return True
+            return error.reason != _LOST
         return error.code in _TRANSPORT_CODES and not error.reason
