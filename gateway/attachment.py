@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from common import keys
 from common.clock import monotonic_s
 from common.domain import RequestId
 from common.request_status import RequestStatus
@@ -68,7 +69,7 @@ class Attachment:
                 if joined is None:
                     raise request_not_found(str(request_id))
                 record = joined
-                now_ms = await self._node.time_ms(bound_s=_BOUND_S)
+                now_ms = await self._node.time_ms(keys.record(request_id), bound_s=_BOUND_S)
                 follower.expires_s = monotonic_s() + (record.deadline_ms - now_ms) / 1000
             facts, with_ids = accepted_facts(request_id, record)
             await follower.start_from(record)

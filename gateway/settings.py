@@ -9,6 +9,7 @@ from common.grpc_options import MAX_PUBLIC_MESSAGE_BYTES
 from common.lengths import LENGTHS
 from common.service_settings import ServiceSettings
 from common.setting_fields import above, at_least, between, port, setting
+from common.streams.addresses import problem_of
 from common.streams.admission import QueueBounds
 
 LONGEST_LIFE_S = LENGTHS.longest_life_s
@@ -22,7 +23,12 @@ class GatewaySettings(ServiceSettings):
 
     grpc_host: str = setting("127.0.0.1", help="address that the gRPC port is bound to")
     grpc_port: int = setting(50051, help="gRPC port; 0 picks a free one", check=port)
-    redis_url: str = setting("redis://127.0.0.1:6379/0", help="Redis that holds the queue")
+    redis_url: str = setting(
+        "redis://127.0.0.1:6379/0",
+        help="Redis that holds the queue: one node, Sentinel or a cluster",
+        check=problem_of,
+        secret=True,
+    )
     allow_unauthenticated: bool = setting(
         False, help="serve everybody who can reach a gRPC address that is not loopback"
     )

@@ -9,6 +9,7 @@ from common.service_settings import (
     metrics_port_setting,
 )
 from common.setting_fields import above, at_least, port, setting
+from common.streams.addresses import problem_of
 
 DEFAULT_GRPC_PORT = 50052
 
@@ -17,7 +18,12 @@ DEFAULT_GRPC_PORT = 50052
 class SchedulerSettings(ServiceSettings):
     """What can be tuned about a scheduler."""
 
-    redis_url: str = setting("redis://127.0.0.1:6379/0", help="address of Redis")
+    redis_url: str = setting(
+        "redis://127.0.0.1:6379/0",
+        help="Redis that holds the queue: one node, Sentinel or a cluster",
+        check=problem_of,
+        secret=True,
+    )
     grpc_host: str = setting("127.0.0.1", help="address that workers' sessions are served at")
     grpc_port: int = setting(
         DEFAULT_GRPC_PORT, help="port that workers dial; 0 picks a free one", check=port

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from common import keys
 from common.domain import Priority
 from common.errors import Unavailable
 from common.lengths import LENGTHS
@@ -42,7 +43,9 @@ class Snapshot:
         """Store one each second until cancelled."""
         while True:
             try:
-                now_ms = await self._node.time_ms(bound_s=_TIMEOUT_S)
+                now_ms = await self._node.time_ms(
+                    keys.lead(self._led.partition), bound_s=_TIMEOUT_S
+                )
                 status = encode_status(self._take(now_ms))
                 await snapshots.store_snapshot(
                     self._node, self._led.partition, status, bound_s=_TIMEOUT_S
