@@ -156,6 +156,16 @@ static void attend(const hk_model* m, const hk_layer* layer, const Paging& pagin
       keys[u] = layer->keys + unit;
       values[u] = layer->values + unit;
     }
+    // One or few queries wait for the next tile's keys and values; many find work enough meanwhile.
+    for (int u = 0; u < kTile / 16; u++) {
+      const int at = tile + kTile + u * 16;
+      if (at >= to) break;
+      const size_t unit = paging.unit(table, at) + kv_head * paging.head_elements;
+      for (size_t i = 0; i < paging.head_elements; i += 32) {
+        prefetch(layer->keys + unit + i);
+        prefetch(layer->values + unit + i);
+      }
+    }
     for (int line = 0; line < lines.count;) {
       // Lines are in the order of their queries; a run of lines that see something of this tile is taken together.
       if (lines.last[line] <= tile || lines.first[line] >= tile + kTile) {

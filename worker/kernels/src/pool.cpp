@@ -50,7 +50,7 @@ void Pool::run(const Phase* phases, int count, int64_t* part_ns) {
   for (;;) {
     if (number(state) != timed) {
       const int64_t time = now_ns();
-      part_ns[phases[number(state) - 1 - first].part] += time - since;  // phases done without us count as the last
+      part_ns[phases[timed - first].part] += time - since;  // what others did meanwhile counts as this phase
       since = time;
       timed = number(state);
     }

@@ -10,6 +10,8 @@ static constexpr int kValueParts = 2;
 static constexpr int kMatmulRows = 2;
 static constexpr int kHeadRows = 1;
 
+static inline void prefetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
+
 static inline F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 static inline void store(float* p, F v) {
   _mm256_storeu_ps(p, v.a);

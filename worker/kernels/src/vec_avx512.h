@@ -8,6 +8,10 @@ static constexpr int kValueParts = 4;    // vectors of output held at once
 static constexpr int kMatmulRows = 8;
 static constexpr int kHeadRows = 6;
 
+// With few rows a product waits for weights; their addresses are known long before.
+static constexpr int kFewRows = 4, kAhead = 1536;
+static inline void prefetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
+
 static inline F load(const float* p) { return _mm512_loadu_ps(p); }
 static inline void store(float* p, F v) { _mm512_storeu_ps(p, v); }
 static inline F set1(float x) { return _mm512_set1_ps(x); }
@@ -71,6 +75,7 @@ static inline void multiply(const int8_t* q, int k, const float* scales, const i
 #pragma GCC unroll 4
     for (int s = 0; s < 16; s++) {
       const __m512i w0 = _mm512_load_si512(w), w1 = _mm512_load_si512(w + 64);
+      if (ROWS <= kFewRows) prefetch(w + kAhead), prefetch(w + kAhead + 64);
       w += 128;
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; r++) {
@@ -104,7 +109,11 @@ static inline void multiply_head(const float*, const uint16_t* pairs, int k, con
     for (int c = 0; c < 4; c++) acc[r][c] = zero();
   for (int s = 0; s < k / 2; s++) {
     __m512bh column[4];
-    for (int c = 0; c < 4; c++) column[c] = (__m512bh)_mm512_load_si512(w + c * block + (size_t)s * 32);
+    for (int c = 0; c < 4; c++) {
+      const uint16_t* at = w + c * block + (size_t)s * 32;
+      column[c] = (__m512bh)_mm512_load_si512(at);
+      if (ROWS <= kFewRows) prefetch((const char*)at + kAhead);
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < ROWS; r++) {
       int32_t two;

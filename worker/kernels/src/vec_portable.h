@@ -10,6 +10,8 @@ static constexpr int kValueParts = 2;
 static constexpr int kMatmulRows = 2;
 static constexpr int kHeadRows = 1;
 
+static inline void prefetch(const void* p) { __builtin_prefetch(p); }
+
 #define HK_EACH(expression)                        \
   F out;                                           \
   for (int i = 0; i < 16; i++) out.v[i] = (expression); \

@@ -1,0 +1,82 @@
+"""What quantization costs: perplexity of the default model on a fixed English text, by runner.
+
+python -m tests.bench.quality [--texts N] [--tokens N]
+"""
+
+import argparse
+import dataclasses
+import math
+import pydoc_data.topics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from common.domain import Quantization
+from worker.engine.model_settings import ModelSettings, RunnerKind
+from worker.engine.runner import Row
+from worker.model.checkpoint import find_checkpoint
+from worker.model.load import load_model
+
+LogitsOf = Callable[[list[int]], torch.Tensor]
+
+
+def texts(folder: Path, count: int, tokens: int) -> list[list[int]]:
+    """Pieces of the Python reference, which comes with every interpreter."""
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    whole = "\n".join(text for _, text in sorted(pydoc_data.topics.topics.items()))
+    # From the middle on, in steps, so that the pieces are of different topics.
+    ids = tokenizer(whole[200_000:500_000], verbose=False)["input_ids"]
+    step = len(ids) // count
+    return [ids[i * step : i * step + tokens] for i in range(count)]
+
+
+def perplexity(logits_of: LogitsOf, pieces: list[list[int]]) -> float:
+    """Over all tokens but each piece's first."""
+    losses = [
+        torch.nn.functional.cross_entropy(logits_of(piece)[:-1].float(), torch.tensor(piece[1:]))
+        for piece in pieces
+    ]
+    return math.exp(torch.stack(losses).mean().item())
+
+
+def variants(tokens: int) -> Iterator[tuple[str, LogitsOf]]:
+    """The source in float32, and the default model as each runner serves it in int8."""
+    blocks = -(-tokens // 16)
+    base = ModelSettings(kv_blocks=blocks, context_tokens=max(tokens, 64))
+    exact: Any = load_model(
+        dataclasses.replace(base, quantization=Quantization.NONE), lambda _: None
+    )
+    yield "float32", exact.runner._decoder.reference
+    generic: Any = load_model(dataclasses.replace(base, runner=RunnerKind.GENERIC), lambda _: None)
+    yield "int8, generic", generic.runner._decoder.reference
+    lean: Any = load_model(dataclasses.replace(base, runner=RunnerKind.LEAN), lambda _: None)
+    decoder = lean.runner.decoder
+
+    def lean_logits(piece: list[int]) -> torch.Tensor:
+        """Each token is a row of its own, so that the head gives logits after every one."""
+        rows = [Row([token], i, range(blocks), None) for i, token in enumerate(piece)]
+        return torch.from_numpy(decoder.logits(rows, range(len(rows))))
+
+    yield f"int8, lean ({decoder.isa})", lean_logits
+
+
+def main() -> None:
+    """Print a line for each variant."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--texts", type=int, default=6)
+    parser.add_argument("--tokens", type=int, default=512)
+    options = parser.parse_args()
+    folder = find_checkpoint(ModelSettings(), lambda _: None)
+    pieces = texts(folder, options.texts, options.tokens)
+    source = 0.0
+    for name, logits_of in variants(options.tokens):
+        value = perplexity(logits_of, pieces)
+        source = source or value
+        print(f"{name:24} {value:8.3f}  {value / source - 1:+.2%}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
