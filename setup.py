@@ -74,7 +74,7 @@ class BuildKernels(build_ext):
 def sources_digest() -> str:
     """Names the sources, so that a test can tell whether a library was built from them."""
     digest = hashlib.sha256()
-    for path in sorted(SOURCES.iterdir()):
+    for path in sorted((Path(__file__).parent / SOURCES).iterdir()):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -55,7 +55,7 @@ static inline void quantize_group(const F v[4], int8_t* q, float* scale, int32_t
   I stored = no_sums();
   for (int i = 0; i < 4; i++) stored = store_int8(q + i * 16, mul(v[i], set1(inverse)), stored);
   *scale = top * (1.0f / 127.0f);
-  *sums = -128 * total(stored);
+  *sums = (int32_t)(0u - 128u * (uint32_t)total(stored));  // of what is no number, any sum will do
 }
 
 static inline void quantize_row(const float* x, int k, Quantized out, size_t row) {
