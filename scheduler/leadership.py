@@ -32,6 +32,7 @@ from scheduler.log_writers import LogWriters
 from scheduler.loop import PartitionLoop
 from scheduler.mailbox import Mailbox
 from scheduler.messages import Message, Purpose, WritesAnswered
+from scheduler.owned_tasks import OwnedTasks
 from scheduler.planning.queue import WaitingQueue
 from scheduler.planning.settings import PlanningSettings
 from scheduler.record_writer import RecordWriter
@@ -113,15 +114,13 @@ class Leadership:
         led.telemetry.log.info("leading")
         services.gauges.add(self._partition, self._counts, lambda: len(led.workers))
         try:
-            async with asyncio.TaskGroup() as tasks:
-                running = self._begin(tasks, after)
+            async with asyncio.TaskGroup() as group:
+                tasks = OwnedTasks(group)
+                self._begin(tasks, after)
                 services.doors.open(self._door)
                 await services.stopping.wait()
                 await self._flush()
-                for task in running:
-                    task.cancel()
-                for log in self._logs.logs:
-                    self._logs.retire(log)
+                tasks.end()
         finally:
             services.doors.shut(self._door)
             services.gauges.remove(self._partition)
@@ -129,7 +128,7 @@ class Leadership:
                 worker.session.close(redirect="")
             led.telemetry.log.info("not leading any more")
 
-    def _begin(self, tasks: asyncio.TaskGroup, after: str) -> list[asyncio.Task[None]]:
+    def _begin(self, tasks: OwnedTasks, after: str) -> None:
         services, led, post = self._services, self._led, self._mailbox.post
         node, identity = services.node, services.identity
         self._logs.begin(tasks)
@@ -137,23 +136,21 @@ class Leadership:
         intake = Intake(node, self._partition, identity.scheduler_id, post)
         heartbeat = Heartbeat(node, led, post)
         watch = GatewayWatch(node, led, grace_s=services.settings.orphan_grace_s)
-        return [
-            tasks.create_task(work)
-            for work in (
-                self._loop.run(),
-                self._records.run(),
-                self._acks.run(),
-                self._drains.run(),
-                intake.run(),
-                intake.sweep(),
-                heartbeat.run(),
-                heartbeat.listen(after),
-                watch.run(),
-                CardWatch(node, led).run(),
-                self._mind_door(),
-                Snapshot(node, led, identity.address).run(),
-            )
-        ]
+        for work in (
+            self._loop.run(),
+            self._records.run(),
+            self._acks.run(),
+            self._drains.run(),
+            intake.run(),
+            intake.sweep(),
+            heartbeat.run(),
+            heartbeat.listen(after),
+            watch.run(),
+            CardWatch(node, led).run(),
+            self._mind_door(),
+            Snapshot(node, led, identity.address).run(),
+        ):
+            tasks.start(work)
 
     async def _mind_door(self) -> None:
         """Keep no workers while somebody else may lead already: they would be missing there.

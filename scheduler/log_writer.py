@@ -64,8 +64,9 @@ class LogWriter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be written or being written."""
-        return not (self._backlog or self._marks or self._is_writing)
+        """Whether nothing is to be written or being written. A mark that would go with the next append is nothing:
+        without one the log only keeps a little more."""
+        return not (self._backlog or None in self._marks.values() or self._is_writing)
 
     def add(self, records: Iterable[LogRecord]) -> None:
         """Write these, in order."""

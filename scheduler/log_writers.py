@@ -1,16 +1,16 @@
 """The log writers of a partition, one for each gateway that has open requests."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from common.records import LogRecord
 from common.streams.node import Node
 from scheduler.lease import HeldLease
 from scheduler.log_writer import Appended, LogWriter
+from scheduler.owned_tasks import OwnedTasks
 
 
 class LogWriters:
-    """Begins writers when they are needed, as tasks of one group, and lets them end when their gateway is gone."""
+    """Begins writers when they are needed, and lets them end when their gateway is gone."""
 
     def __init__(
         self,
@@ -28,9 +28,9 @@ class LogWriters:
         self._max_backlog = max_backlog
         self._on_append = on_append
         self._writers: dict[str, LogWriter] = {}
-        self._tasks: asyncio.TaskGroup | None = None
+        self._tasks: OwnedTasks | None = None
 
-    def begin(self, tasks: asyncio.TaskGroup) -> None:
+    def begin(self, tasks: OwnedTasks) -> None:
         """Writers run in ``tasks``."""
         self._tasks = tasks
 
@@ -75,5 +75,5 @@ class LogWriters:
             writer = self._writers[log] = LogWriter(
                 self._node, log, self._lease, self._post, on_append=self._on_append
             )
-            self._tasks.create_task(writer.run(), name=f"log {log}")
+            self._tasks.start(writer.run(), f"log {log}")
         return writer

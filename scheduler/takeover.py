@@ -6,7 +6,6 @@
 Only after that is anything decided about the request.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +19,7 @@ from common.wire.session import open_body
 from scheduler.failures import damaged_log, undecodable
 from scheduler.led_request import LedRequest
 from scheduler.messages import Recovered
+from scheduler.owned_tasks import OwnedTasks
 
 
 @dataclass(slots=True)
@@ -58,16 +58,16 @@ class TakeoverReader:
         self._node = node
         self._post = post
         self._log = log
-        self._tasks: asyncio.TaskGroup | None = None
+        self._tasks: OwnedTasks | None = None
 
-    def begin(self, tasks: asyncio.TaskGroup) -> None:
+    def begin(self, tasks: OwnedTasks) -> None:
         """Readings run in ``tasks``."""
         self._tasks = tasks
 
     def recover(self, log: str, until_id: str, requests: Sequence[LedRequest]) -> None:
         """Read ``log`` up to ``until_id``, where a fence of each request stands."""
         assert self._tasks is not None, "begin comes first"
-        self._tasks.create_task(self._recover(log, until_id, requests), name=f"takeover {log}")
+        self._tasks.start(self._recover(log, until_id, requests), f"takeover {log}")
 
     async def _recover(self, log: str, until_id: str, requests: Sequence[LedRequest]) -> None:
         readings = {

@@ -11,6 +11,7 @@ from tests.integration.scheduler.fake_gateway import PARTITION, eventually_empty
 from tests.integration.scheduler.fake_worker import MODEL, FakeWorker, expected, working
 from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
+from tests.support.tcp_proxy import running_proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
@@ -114,3 +115,27 @@ async def test_service_returns_after_a_flush(redis_server: RedisServer, node: No
         assert progress.choices[0].token_ids == expected((3, 3), 3)
         await worker.until(lambda w: not w.running)
         assert not scheduler.task.done()
+
+
+async def test_a_scheduler_stops_while_redis_is_away(redis_server: RedisServer, node: Node):
+    """What cannot be written is left to the next leader, as after a crash; the stop does not wait for Redis."""
+    worker = FakeWorker(step_s=0.01)
+    with running_proxy(redis_server.port) as proxy:
+        async with (
+            scheduling(f"redis://127.0.0.1:{proxy.port}/0") as scheduler,
+            serving(node) as gateway,
+            working(worker, scheduler.address),
+        ):
+            request_id = await gateway.admit((3, 1), max_tokens=400)
+            await gateway.until(request_id, lambda p: p.next_seq >= 20)
+            await asyncio.to_thread(proxy.blackhole)
+            sequence = worker.running[str(request_id)]
+            unseen = sequence.num_generated + 20
+            await worker.until(lambda w: sequence.num_generated >= unseen)
+            await scheduler.stop()
+            async with (
+                scheduling(redis_server.url, "s2") as next_one,
+                working(FakeWorker(step_s=0.01), next_one.address),
+            ):
+                progress = await gateway.ended(request_id, within_s=30)
+                assert progress.choices[0].token_ids == expected((3, 1), 400)

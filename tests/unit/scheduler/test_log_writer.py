@@ -174,3 +174,16 @@ def test_merging_keeps_order_and_borders():
         ("b", 2, "TokensRecord", 1),
         ("b", 2, "TokensRecord", 3),
     ]
+
+
+async def test_a_mark_alone_keeps_no_writer(lease: HeldLease):
+    """A checkpoint's mark waits for the next append; where none comes, the writer is idle and ends all the same."""
+    node, heard = FakeNode(), Heard()
+    writer = LogWriter(node, "g", lease, heard.appends.put_nowait, on_append=lambda s: None)
+    writer.mark("a", 5)
+    assert writer.is_idle
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        await run(writer, tasks)
+        writer.close()
+    writer.unmark("a")
+    assert not writer.is_idle
