@@ -9,6 +9,8 @@ import statistics
 import time
 from typing import Any
 
+import torch
+
 from common.domain import SamplingParams
 from worker.engine.model_settings import ModelSettings, RunnerKind
 from worker.engine.runner import Draw, Row
@@ -51,12 +53,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=None)
     options = parser.parse_args()
+    threads = options.threads or torch.get_num_threads()
     runners: dict[RunnerKind, Any] = {}
     for kind in (RunnerKind.GENERIC, RunnerKind.LEAN):
         settings = ModelSettings(
             kv_blocks=max(BATCHES) * BLOCKS_PER_ROW,
             runner=kind,
-            threads=options.threads,
+            threads=threads,
             context_tokens=1024,
         )
         began = time.perf_counter()
@@ -66,10 +69,17 @@ def main() -> None:
     for name, rows in shapes().items():
         times: dict[RunnerKind, list[float]] = {kind: [] for kind in runners}
         parts: list[dict[str, int]] = []
-        for _ in range(options.repeats):  # in turn, so that both meet the same noise
-            for kind, runner in runners.items():
+        for kind, runner in runners.items():
+            torch.set_num_threads(threads if kind is RunnerKind.GENERIC else 1)
+            time.sleep(
+                0.5
+            )  # torch's threads stay awake for a while, and would take cores from the kernels
+            step_ms(runner, rows)
+            for _ in range(options.repeats):
+                lean.part_times_ns()
                 times[kind].append(step_ms(runner, rows))
-            parts.append(lean.part_times_ns())
+                parts.append(lean.part_times_ns())
+        parts = parts[options.repeats :]
         generic_ms, lean_ms = (statistics.median(times[kind]) for kind in runners)
         print(
             f"{name:22} generic {generic_ms:7.1f}  lean {lean_ms:7.1f} ms  x{generic_ms / lean_ms:.1f}"

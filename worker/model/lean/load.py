@@ -60,6 +60,8 @@ def load_lean(
         )
     except KernelsMissing as error:
         raise NotLean(str(error)) from error
+    # torch only samples here. Its own threads would stay awake for a while after each step, on the kernels' cores.
+    torch.set_num_threads(1)
     return LeanRunner(decoder)
 
 
