@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-unit test-system chaos check protos docs bench clean
+.PHONY: help venv demo test test-unit test-system chaos check protos docs bench sanitize clean
 
 BIN := $(CURDIR)/.venv/bin
 # Without these, npm and the services would leave files in the home directory and beside the sources.
@@ -54,6 +54,9 @@ docs: ## write the list of modules in docs/architecture.md again
 
 bench: venv ## measure throughput and latency with the standard workload (BENCH_FLAGS)
 	@env -u OMP_NUM_THREADS $(BIN)/python -m tests.bench $(BENCH_FLAGS)
+
+sanitize: venv ## the kernels under the address and undefined-behaviour sanitizers
+	@PYTHON="$(BIN)/python" tests/sanitize_kernels.sh
 
 clean: ## remove everything that was installed or built
 	@rm -rf .venv build dist .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

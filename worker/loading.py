@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from common.model_card import ModelCard
 from common.server import CannotServe
-from worker.engine.card import ModelCardData
 from worker.engine.runner import ModelRunner
 from worker.faults import FaultyRunner
 from worker.settings import EngineKind, WorkerSettings
@@ -23,7 +23,7 @@ class Loaded:
     """Something that computes, warm, and its card."""
 
     runner: ModelRunner
-    card: ModelCardData
+    card: ModelCard
 
 
 def load(settings: WorkerSettings, progress: Progress) -> Loaded:

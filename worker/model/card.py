@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from worker.engine.card import ModelCardData
+from common.model_card import ModelCard
 from worker.engine.model_settings import ModelSettings
 from worker.kv.cache import LayerShape
 from worker.model.tokenizer import TokenizerParts
@@ -24,12 +24,12 @@ def make_card(
     fingerprint: str,
     context_tokens: int,
     kv_capacity_tokens: int,
-) -> ModelCardData:
+) -> ModelCard:
     """The card of a loaded model."""
     generation = _generation_config(folder)
     defaults = generation if generation.get("do_sample") else {}
     windows = {layer.window for layer in layers}
-    return ModelCardData(
+    return ModelCard(
         model=settings.served_model_name or settings.model.rstrip("/").rsplit("/", 1)[-1],
         revision=revision,
         architecture=(config.architectures or [type(config).__name__])[0],

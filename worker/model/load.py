@@ -19,7 +19,7 @@ import torch
 import transformers
 
 from common.domain import Quantization, SamplingParams
-from worker.engine.card import ModelCardData
+from common.model_card import ModelCard
 from worker.engine.model_settings import ModelSettings, RunnerKind
 from worker.engine.runner import Draw, ModelRunner, Row
 from worker.kv.cache import LayerShape, PagedCache
@@ -56,7 +56,7 @@ class LoadedModel:
     """A model that is warm, and its card."""
 
     runner: ModelRunner
-    card: ModelCardData
+    card: ModelCard
 
 
 def load_model(settings: ModelSettings, progress: Progress) -> LoadedModel:

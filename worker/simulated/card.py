@@ -2,7 +2,7 @@
 
 import hashlib
 
-from worker.engine.card import ModelCardData
+from common.model_card import ModelCard
 from worker.simulated.settings import SimulatedSettings
 from worker.simulated.vocabulary import (
     CHAT_TEMPLATE,
@@ -17,11 +17,11 @@ from worker.simulated.vocabulary import (
 _ALGORITHM = 1
 
 
-def simulated_card(settings: SimulatedSettings) -> ModelCardData:
+def simulated_card(settings: SimulatedSettings) -> ModelCard:
     """A card like a real model's; its revision changes with everything that decides tokens."""
     source = f"{_ALGORITHM}:{settings.eos_every}".encode() + tokenizer_json()
     revision = hashlib.sha256(source).hexdigest()[:16]
-    return ModelCardData(
+    return ModelCard(
         model=settings.model,
         revision=revision,
         architecture="simulated",
