@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         num_asks=options.asks,
         step_ms=options.step_ms,
         kinds=tuple(options.only or FaultKind),
+        gap_s=(options.gap_s * 0.5, options.gap_s * 1.5),
+        most_at_once=options.at_once,
         longest_redis_pause_s=30.0 if options.minutes >= 10 else 8.0,
         folder=options.folder,
     )
@@ -52,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--asks", type=int, default=40, help="distinct requests")
     parser.add_argument("--step-ms", type=float, default=15.0, help="of the simulated engine")
     parser.add_argument("--only", type=_kinds, help="kinds of faults, with commas between")
+    parser.add_argument("--gap-s", type=float, default=3.0, help="mean pause between faults")
+    parser.add_argument("--at-once", type=int, default=2, help="most faults at the same time")
     parser.add_argument("--folder", type=Path, default=Path(".cache/chaos"))
     return parser
 

@@ -15,6 +15,7 @@ from tests.support.time_scale import scaled
 # Nothing takes so long but a request that hangs.
 TIMEOUT_S = 240.0
 _RETRY_S = 0.3
+_SILENT_S = 0.5
 # Faults come one after the other: a client that gives up in between would tell nothing about the stack.
 _PATIENT = ReattachPolicy(max_attempts=400, longest_pause_s=1.0)
 
@@ -154,7 +155,8 @@ class Calls:
         gives_up_s = loop.time() + scaled(TIMEOUT_S)
         while True:
             try:
-                return await call()
+                with self.journal.waiting(self.known.ask.model):
+                    return await call()
             except HeadraceError as error:
                 if not is_refusal(error) or loop.time() > gives_up_s:
                     raise
@@ -186,9 +188,8 @@ class Calls:
                 self.history.note(f"{kind} seq {event.seq} count {event.count}")
             if kind == "delta" and event.count:
                 now_s = loop.time()
-                if last_s:
-                    silence_s = now_s - last_s[0]
-                    self.journal.longest_silence_s = max(self.journal.longest_silence_s, silence_s)
+                if last_s and now_s - last_s[0] > _SILENT_S:
+                    self.journal.silence(now_s - last_s[0], self.history)
                 last_s[:] = [now_s]
                 self.journal.token(self.known.ask.model)
 

@@ -10,8 +10,6 @@ from tests.chaos.journal import Journal
 from tests.chaos.schedule import LOSES_WORKERS, Fault, plan_faults
 from tests.chaos.settings import ChaosSettings
 
-# More would only add up to a stack that is never there.
-_MOST_AT_ONCE = 2
 # Losses of workers that a request may live through; the third would make it poison.
 _MOST_EXPOSURES = 2
 _LOOK_INTERVAL_S = 0.2
@@ -25,7 +23,7 @@ class Disturbance:
         self._cluster = cluster
         self._journal = journal
         self._faults = Faults(cluster, journal)
-        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._slots = asyncio.Semaphore(settings.most_at_once)
         self._num_begun = 0
 
     def plan(self) -> Iterator[Fault]:
@@ -76,7 +74,7 @@ class Disturbance:
         else:
             self._journal.faults[fault.kind] += 1
             self._journal.fault(f"#{fault.number} {fault.kind} healed")
-            self._journal.healed(fault.kind, self._settings.workers)
+            self._journal.healed(fault.kind)
         finally:
             self._slots.release()
 

@@ -11,7 +11,8 @@ _INTERVAL_S = 3.0
 # What a process takes while it starts, and caches that fill, say nothing.
 _WARM_UP_S = 15.0
 MOST_MORE_FDS = 64
-MOST_MORE_MB = 80.0
+# A model's KV memory is touched as it is used.
+MOST_MORE_MB = 250.0
 
 
 @dataclass
@@ -83,8 +84,9 @@ class Growth:
                 yield f"memory grew: {life}"
 
     def _pids(self) -> Iterator[tuple[str, int]]:
+        """Who serves now; one that a fault acts on may still be starting."""
         for member in self._cluster.members:
-            if member.is_running:
+            if member.is_running and not member.busy.locked():
                 yield member.name, member.process.pid
         try:
             yield "redis", self._cluster.redis.pid

@@ -1,12 +1,14 @@
 """What happened, in order: counts for the figures, histories and failures for whoever has to find out why."""
 
+import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 _MAX_LINES_OF_A_HISTORY = 400
+_NUM_SILENCES = 5
 
 
 class History:
@@ -62,8 +64,9 @@ class Journal:
         self.recoveries: list[Recovery] = []
         self.fault_lines: list[str] = []
         self._recovering: list[Recovery] = []
-        self.longest_silence_s = 0.0
-        """Longest time between two tokens of one request."""
+        self._num_waiting: Counter[str] = Counter()
+        self.silences: list[tuple[float, float, str]] = []
+        """The longest times between two tokens of one request: how long, until when in the run, which request."""
 
     def fail(self, message: str, history: History | None = None) -> None:
         """Note a failure; the run goes on, because what follows may tell more."""
@@ -91,14 +94,31 @@ class Journal:
         for history in self.open:
             history.num_exposures += 1
 
+    def silence(self, took_s: float, history: History) -> None:
+        """A stream had no token for so long."""
+        request_id = history.request_ids[-1] if history.request_ids else ""
+        self.silences.append((took_s, self.elapsed_s, request_id))
+        if len(self.silences) > 4 * _NUM_SILENCES:
+            self.silences = sorted(self.silences, reverse=True)[:_NUM_SILENCES]
+
     def disturbed(self) -> None:
         """A new fault begins: who still waits did not wait for one fault alone."""
         for recovery in self._recovering:
             recovery.is_alone = False
 
-    def healed(self, kind: str, models: Iterable[str]) -> None:
-        """A fault is over; the next token of each model ends its recovery."""
-        recovery = Recovery(kind, time.monotonic(), set(models))
+    @contextlib.contextmanager
+    def waiting(self, model: str) -> Iterator[None]:
+        """A client waits for a model's tokens."""
+        self._num_waiting[model] += 1
+        try:
+            yield
+        finally:
+            self._num_waiting[model] -= 1
+
+    def healed(self, kind: str) -> None:
+        """A fault is over; the next token of each model that somebody waits for ends its recovery."""
+        models = {model for model, count in self._num_waiting.items() if count}
+        recovery = Recovery(kind, time.monotonic(), models)
         self.recoveries.append(recovery)
         self._recovering.append(recovery)
 

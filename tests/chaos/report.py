@@ -17,7 +17,11 @@ def figures(journal: Journal, cluster: Cluster, growth: Growth, took_s: float) -
     """The run in numbers."""
     lines = [f"{took_s:.0f} s, {sum(journal.faults.values())} faults"]
     lines += [f"  {count:6d}  {name}" for name, count in sorted(journal.counts.items())]
-    lines.append(f"  longest silence between two tokens: {journal.longest_silence_s:.1f} s")
+    lines.append("longest silences between two tokens of a request:")
+    lines += [
+        f"  {took_s:5.1f} s  until {at_s:6.1f} s  {request_id}"
+        for took_s, at_s, request_id in sorted(journal.silences, reverse=True)[:5]
+    ]
     lines.append(
         "takeover (leader killed or paused, until another leads): "
         + _spread(takeover_times_s(cluster, journal.fault_lines))

@@ -20,6 +20,8 @@ class ChaosSettings:
     kinds: tuple[FaultKind, ...] = tuple(FaultKind)
     gap_s: tuple[float, float] = (1.5, 5.0)
     """Pause between the beginnings of two faults."""
+    most_at_once: int = 2
+    """Faults that hold at the same time; many more would only add up to a stack that is never there."""
     longest_redis_pause_s: float = 8.0
     num_schedulers: int = 2
     num_gateways: int = 2
@@ -35,7 +37,8 @@ class ChaosSettings:
         """Flags of a worker of `model`."""
         if self.is_real:
             # fp32: whoever computes a token, and in whatever batch, it is the same token.
-            return ["--quantization", "none", "--max-seqs", "8", "--served-model-name", model]
+            flags = ["--quantization", "none", "--served-model-name", model]
+            return [*flags, "--max-seqs", "8", "--kv-memory-mb", "128", "--threads", "1"]
         flags = ["--engine", "simulated", "--served-model-name", model]
         flags += ["--step-ms", f"{self.step_ms:g}", "--eos-every", "400"]
         # Few blocks and slots: requests wait, and are put back.
