@@ -27,7 +27,8 @@ fi
 
 # No download cache in the home directory: what is installed lies in .venv, and only there.
 export PIP_NO_CACHE_DIR="${PIP_NO_CACHE_DIR:-1}" PIP_DISABLE_PIP_VERSION_CHECK=1
-[ -x .venv/bin/python ] || "$python" -m venv .venv
+# An environment whose making was interrupted has no pip yet: it is made again.
+.venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv
 install() {
   echo "installing $1" >&2
   shift
