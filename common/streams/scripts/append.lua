@@ -17,7 +17,8 @@ for i = 3, #ARGV, 2 do
   if ARGV[i + 1] == '' then
     redis.call('ZREM', KEYS[2], ARGV[i])
   elseif tonumber(ARGV[i + 1]) < too_old then
-    redis.call('ZADD', KEYS[2], 'NX', string.format('%.0f', now), ARGV[i])
+    -- A second early: the new entry's id may be of the millisecond before.
+    redis.call('ZADD', KEYS[2], 'NX', string.format('%.0f', now - 1000), ARGV[i])
   else
     redis.call('ZADD', KEYS[2], ARGV[i + 1], ARGV[i])
   end

@@ -63,7 +63,10 @@ async def test_a_stale_mark_keeps_no_log_for_ever(redis_server: RedisServer):
     await node.call(lambda client: client.zadd(marks, {"lost": 7}))
     first = await reply_log.append(node, "g", b"x", {"r": 0})
     scores = dict(await node.call(lambda client: client.zrange(marks, 0, -1, withscores=True)))
-    assert scores == {b"r": reply_log.id_ms(first)}
+    assert scores.keys() == {b"r"}
+    assert 0 <= reply_log.id_ms(first) - scores[b"r"] < 60_000, (
+        "in front of its append, by a little"
+    )
     await reply_log.append(node, "g", b"x", {"r": 0})
     assert (
         dict(await node.call(lambda client: client.zrange(marks, 0, -1, withscores=True)))
