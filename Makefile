@@ -10,8 +10,7 @@ export npm_config_cache := $(CURDIR)/.venv/npm-cache
 # The tests compute in two processes and more; one thread each keeps them out of each other's way.
 export OMP_NUM_THREADS ?= 1
 
-# By the environment, so that no shell reads what is in it.
-export QUESTION ?= What is the capital of France?
+QUESTION ?= What is the capital of France?
 MINUTES ?= 5
 DEMO_FLAGS ?= --port 0 --quantization int8
 
@@ -23,7 +22,7 @@ venv: ## the virtual environment with everything in it (PYTHON, TORCH_SPEC)
 
 demo: venv ## install, start everything, ask the real model one question, stop everything (QUESTION)
 	@env -u OMP_NUM_THREADS PYTHONDONTWRITEBYTECODE=1 \
-	  $(BIN)/headrace-local $(DEMO_FLAGS) --run 'headrace generate --stats --temperature 0 "$$QUESTION"'
+	  $(BIN)/headrace-local $(DEMO_FLAGS) --run 'headrace generate --stats --temperature 0 "$(QUESTION)"'
 
 test: venv ## the whole test suite, except what needs Debian packages or an accelerator
 	@HEADRACE_TEST_REDIS=bundled $(BIN)/pytest -m 'not system and not gpu'
