@@ -20,9 +20,11 @@ help: ## this list
 venv: ## the virtual environment with everything in it (PYTHON, TORCH_SPEC)
 	@deploy/install.sh
 
+# By the environment and a pipe: neither make nor a shell reads what is asked.
+demo: export DEMO_QUESTION = $(value QUESTION)
 demo: venv ## install, start everything, ask the real model one question, stop everything (QUESTION)
-	@env -u OMP_NUM_THREADS PYTHONDONTWRITEBYTECODE=1 \
-	  $(BIN)/headrace-local $(DEMO_FLAGS) --run 'headrace generate --stats --temperature 0 "$(QUESTION)"'
+	@printf '%s' "$$DEMO_QUESTION" | env -u OMP_NUM_THREADS PYTHONDONTWRITEBYTECODE=1 \
+	  $(BIN)/headrace-local $(DEMO_FLAGS) --run 'headrace generate --stats --temperature 0 -'
 
 test: venv ## the whole test suite, except what needs Debian packages or an accelerator
 	@HEADRACE_TEST_REDIS=bundled $(BIN)/pytest -m 'not system and not gpu'

@@ -29,3 +29,10 @@ def test_tables_align() -> None:
     output = io.StringIO()
     Terminal(io.StringIO(), output, io.StringIO()).table(["A", "B"], [("long", 1), ("x", "")])
     assert output.getvalue() == "A     B\nlong  1\nx\n"
+
+
+def test_input_that_is_piped_keeps_its_line_ends() -> None:
+    """A prompt is sent as it was written, carriage returns and a missing last line end included."""
+    given = b"one\r\ntwo\rthree\n\nfour"
+    piped = io.TextIOWrapper(io.BytesIO(given), encoding="utf-8")
+    assert Terminal(piped, io.StringIO(), io.StringIO()).read_all().encode() == given

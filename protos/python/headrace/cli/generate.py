@@ -11,7 +11,7 @@ from headrace.client import Client
 
 def generate(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Streams an answer to a prompt."""
-    text = terminal.input.read() if arguments.prompt == "-" else arguments.prompt
+    text = _piped(terminal) if arguments.prompt == "-" else arguments.prompt
     model, prompt = model_and_prompt(client, arguments, text)
     options = generation_options(arguments, model)
     try:
@@ -24,6 +24,13 @@ def generate(client: Client, arguments: argparse.Namespace, terminal: Terminal) 
     if arguments.json:
         terminal.line(answer.facts())
     return 0
+
+
+def _piped(terminal: Terminal) -> str:
+    try:
+        return terminal.read_all()
+    except UnicodeError as error:
+        raise UsageError(f"the prompt on standard input is no text: {error}") from error
 
 
 def attach(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> int:

@@ -1,5 +1,6 @@
 """What a command reads from and writes to."""
 
+import io
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,16 @@ class Terminal:
     input: TextIO
     output: TextIO
     error: TextIO
+
+    def read_all(self) -> str:
+        """Everything that standard input holds, with its line ends as they are.
+
+        Raises:
+            UnicodeError: it is no text.
+        """
+        if isinstance(self.input, io.TextIOWrapper):
+            self.input.reconfigure(newline="")
+        return self.input.read()
 
     def write(self, text: str) -> None:
         """Writes a piece of an answer at once. Piped, it is the text as it is."""
