@@ -41,6 +41,7 @@ from scheduler.snapshot import Snapshot
 from scheduler.takeover import TakeoverReader
 from scheduler.telemetry import PartitionGauges, PartitionTelemetry
 from scheduler.worker_registry.doors import Door, Doors
+from scheduler.worker_registry.session import WorkerSession
 
 # For what is in flight at a clean stop; what does not make it is taken over like after a crash.
 FLUSH_TIMEOUT_S = LENGTHS.leader_flush_s
@@ -102,7 +103,11 @@ class Leadership:
         self._drains = Drains(node, partition, post)
         self._loop = PartitionLoop(self._led, mailbox, self._drains)
         self._door = Door(
-            partition, post, lambda: len(self._led.workers), lambda: len(self._led.queue)
+            partition,
+            post,
+            num_workers=lambda: len(self._led.workers),
+            backlog=lambda: len(self._led.queue),
+            holder=self._holder,
         )
 
     async def run(self) -> None:
@@ -180,6 +185,10 @@ class Leadership:
                 await self._loop.is_quiet.wait()
         except TimeoutError:
             self._led.telemetry.log.warning("stopping with writes in flight")
+
+    def _holder(self, worker_id: str) -> WorkerSession | None:
+        worker = self._led.workers.get(worker_id)
+        return None if worker is None else worker.session
 
     def _counts(self) -> Mapping[str, Mapping[Priority, int]]:
         """Waiting and running requests by class, for gauges. Called from the scraping thread."""

@@ -6,16 +6,21 @@ from dataclasses import dataclass
 
 from common.domain import Partition
 from scheduler.worker_registry.events import SessionEvent
+from scheduler.worker_registry.session import WorkerSession
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Door:
-    """The way into one led partition. ``num_workers`` and ``backlog`` tell how much it needs another worker."""
+    """The way into one led partition. ``num_workers`` and ``backlog`` tell how much it needs another worker.
+
+    ``holder`` is the session of the worker that has an id.
+    """
 
     partition: Partition
     post: Callable[[SessionEvent], None]
     num_workers: Callable[[], int]
     backlog: Callable[[], int]
+    holder: Callable[[str], WorkerSession | None]
 
 
 class Doors:

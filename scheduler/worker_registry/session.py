@@ -11,9 +11,10 @@ from headrace.internal.v1 import worker_service_pb2 as pb
 class WorkerSession:
     """Messages to a worker, in order. ``close`` is the last; what is sent after it is dropped."""
 
-    def __init__(self, hello: Hello) -> None:
-        """Nothing said yet."""
+    def __init__(self, hello: Hello, peer: str) -> None:
+        """Nothing said yet. ``peer`` is where the worker dials from."""
         self.hello = hello
+        self.peer = peer
         self._outbox: asyncio.Queue[pb.ConnectResponse | None] = asyncio.Queue()
         self._is_closed = False
         self.was_sent_away = False

@@ -78,7 +78,9 @@ class WorkerService(WorkerServiceServicer):
             if isinstance(door, str):
                 await context.write(wire.redirect(door))
                 return
-            await self._converse(WorkerSession(hello), door, messages, context)
+            session = WorkerSession(hello, context.peer())
+            _refuse_a_taken_id(session, door.holder(hello.worker_id))
+            await self._converse(session, door, messages, context)
         except (Refused, CardRefused, UndecodableError) as error:
             _log.warning("worker refused", error=str(error), peer=context.peer())
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -165,6 +167,20 @@ class WorkerService(WorkerServiceServicer):
         except UndecodableError as error:
             _log.error("worker breaks the protocol", worker_id=session.worker_id, error=str(error))
         session.close()
+
+
+def _refuse_a_taken_id(session: WorkerSession, holder: WorkerSession | None) -> None:
+    """Two workers under one id would throw each other out for ever: the one that is here stays.
+
+    A worker that was restarted may find its former self still here when their machine went down with it; the silence
+    of that one ends soon, and workers dial until they get in.
+    """
+    if holder is None or holder.is_closed or holder.incarnation == session.incarnation:
+        return
+    raise Refused(
+        f"worker id {session.worker_id} is taken by the worker at {holder.peer}; the one at {session.peer} "
+        "needs a --worker-id of its own"
+    )
 
 
 async def _next_chunk(messages: AsyncIterator[pb.ConnectRequest]) -> CardChunk:

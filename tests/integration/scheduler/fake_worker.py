@@ -80,7 +80,9 @@ class FakeWorker:
     steps_left: int | None = None
     step_s: float = 0.002
     bad_card: bool = False
+    revision: str = "r1"
     received: list[pb.ConnectResponse] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
     running: dict[str, Sequence] = field(default_factory=dict)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     outbox: asyncio.Queue[pb.ConnectRequest | None] = field(default_factory=asyncio.Queue)
@@ -111,6 +113,12 @@ class FakeWorker:
         async with asyncio.timeout(within_s), self.changed:
             await self.changed.wait_for(lambda: what(self))
 
+    async def refused(self, errors: list[str]) -> None:
+        """A session did not come about, or broke."""
+        async with self.changed:
+            self.refusals += errors
+            self.changed.notify_all()
+
     def say(self, message: pb.ConnectRequest) -> None:
         self.outbox.put_nowait(message)
 
@@ -128,13 +136,13 @@ class FakeWorker:
         return [one for m in self.received for one in m.assign.assignments]
 
     def _hello(self) -> None:
-        card = encode_card(make_card())
+        card = encode_card(make_card(self.revision))
         hello = pb.Hello(
             worker_id=self.worker_id,
             incarnation=self.incarnation,
             protocol=1,
             model=MODEL,
-            model_revision="r1",
+            model_revision=self.revision,
             card_hash=b"?" if self.bad_card else hashlib.sha256(card).digest(),
             fingerprint=self.fingerprint,
             kv_blocks=self.num_kv_blocks,
@@ -159,7 +167,7 @@ class FakeWorker:
         self.say(pb.ConnectRequest(credit=self.credit))
 
     def _on_card_request(self, message: pb.ConnectResponse) -> None:
-        card = encode_card(make_card())
+        card = encode_card(make_card(self.revision))
         for offset in range(message.card_request.offset, len(card), CHUNK):
             chunk = pb.CardChunk(
                 offset=offset, data=card[offset : offset + CHUNK], last=offset + CHUNK >= len(card)
@@ -266,8 +274,9 @@ async def working(worker: FakeWorker, address: str) -> AsyncIterator[asyncio.Tas
         while True:
             try:
                 target = await worker.run(target) or address
-            except* grpc.aio.AioRpcError:
+            except* grpc.aio.AioRpcError as group:
                 target = address
+                await worker.refused([str(error) for error in group.exceptions])
             worker.running.clear()
             await asyncio.sleep(0.05)
 

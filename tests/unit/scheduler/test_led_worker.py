@@ -11,7 +11,7 @@ from scheduler.worker_registry.session import WorkerSession
 def worker() -> LedWorker:
     """Eight slots, a hundred blocks of sixteen tokens, all free."""
     hello = Hello("w", "i", 1, "m", "r", b"", "fp", 100, 16, 8, 512)
-    led = LedWorker(WorkerSession(hello))
+    led = LedWorker(WorkerSession(hello, "here:1"))
     led.credited(Credit(8, 100, 0), 0.0)
     return led
 
@@ -33,7 +33,7 @@ def request(prompt_tokens: int = 40) -> LedRequest:
 async def test_nothing_is_free_before_the_first_credit():
     """A worker that has said nothing yet is given nothing."""
     hello = Hello("w", "i", 1, "m", "r", b"", "fp", 100, 16, 8, 512)
-    assert LedWorker(WorkerSession(hello)).view().free_blocks == 0
+    assert LedWorker(WorkerSession(hello, "here:1")).view().free_blocks == 0
 
 
 async def test_an_unseen_assignment_is_subtracted():
