@@ -145,12 +145,13 @@ class Admission:
         )
 
     async def _require_worker(self, prepared: Prepared) -> None:
+        request = prepared.request
         view = await self._views.look(prepared.id.partition)
-        if view is None or not view.workers:
+        if view is None or not view.serves(request.model_revision):
             raise Unavailable(
-                f"no worker serves {prepared.request.model} at the moment",
+                f"no worker serves {request.model} at the moment",
                 reason="NO_WORKER",
-                retry_after_s=retry_after_s(view, prepared.request.priority, 0),
+                retry_after_s=retry_after_s(view, request.priority, 0),
             )
 
     def _queue_full(self, prepared: Prepared, refused: Refused) -> QueueFull:

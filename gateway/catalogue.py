@@ -7,14 +7,18 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from common.domain import Partition
 from common.errors import HeadraceError, InternalFailure, NotFound, Unavailable
 from common.logs import Log
 from common.model_card import ModelCard
 from common.streams import cards
 from common.streams.node import Node
+from common.streams.snapshots import read_snapshot
 from common.wire.card import decode_card
 from common.wire.records import UndecodableError
+from common.wire.snapshot import PartitionStatus, decode_status
 from gateway.model import BadCard, Model, build_model
+from gateway.revision import Served, served_revision
 
 # With the two seconds of an admission, a caller learns within about three that Redis is away.
 _LOOKUP_BOUND_S = 1.0
@@ -22,7 +26,7 @@ REFRESH_S = 1.0
 
 
 class Catalogue:
-    """Models by name, at their current revision."""
+    """Models by name, at the revision that new requests get."""
 
     def __init__(self, node: Node, log: Log) -> None:
         """Knows nothing before the first refresh."""
@@ -90,17 +94,37 @@ class Catalogue:
         index = await cards.read_index(self._node, bound_s=_LOOKUP_BOUND_S)
         for name in self._models.keys() - index.keys():
             del self._models[name]
-        self._broken = {k: v for k, v in self._broken.items() if index.get(k[0]) == k[1]}
-        for name, revision in index.items():
-            count = await cards.partition_count(self._node, name, bound_s=_LOOKUP_BOUND_S)
-            model = self._models.get(name)
-            if model is None or model.card.revision != revision:
-                model = await self._build(name, revision)
-            if model is not None and model.num_partitions != count:
-                model = replace(model, num_partitions=count)
-            if model is not None:
-                self._models[name] = model
+        self._broken = {k: v for k, v in self._broken.items() if k[0] in index}
+        for name, newest in index.items():
+            await self._refresh(name, newest)
         self._has_looked = True
+
+    async def _refresh(self, name: str, newest: str) -> None:
+        count = await cards.partition_count(self._node, name, bound_s=_LOOKUP_BOUND_S)
+        served = await self._served(name, newest, count)
+        model = self._models.get(name)
+        if model is None or model.card.revision != served.revision:
+            model = await self._build(name, served.revision)
+        if model is not None:
+            self._models[name] = replace(
+                model, num_partitions=count, serving_partitions=served.partitions
+            )
+
+    async def _served(self, name: str, newest: str, num_partitions: int) -> Served:
+        views = {
+            index: view
+            for index in range(num_partitions)
+            if (view := await self._view(Partition(name, index))) is not None
+        }
+        return served_revision(newest, views)
+
+    async def _view(self, partition: Partition) -> PartitionStatus | None:
+        """The leader's snapshot; None where there is none to be had: it is no reason not to know the model."""
+        try:
+            data = await read_snapshot(self._node, partition, bound_s=_LOOKUP_BOUND_S)
+            return None if data is None else decode_status(data)
+        except (Unavailable, UndecodableError):
+            return None
 
     async def _build(self, name: str, revision: str) -> Model | None:
         if (name, revision) in self._broken:

@@ -127,7 +127,7 @@ class DeadLetters:
         """
         partition, letter = await self.get(text)
         model = await self._catalogue.get(partition.model)
-        request_id = RequestId.make(model.card.model, model.num_partitions)
+        request_id = model.new_id()
         try:
             request = request_from_body(parse_body(letter.body))
         except (UndecodableError, KeyError, ValueError):

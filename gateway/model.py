@@ -1,10 +1,10 @@
 """A model as the gateway uses it: its card, and what is built from the card once for each revision."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenizers import Tokenizer
 
-from common.domain import ModelLimits
+from common.domain import ModelLimits, Partition, RequestId
 from common.model_card import ModelCard
 from gateway.template import BadTemplate, ChatTemplate
 
@@ -15,12 +15,22 @@ class BadCard(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A card with its tokenizer and chat template ready for use, safe to share between threads."""
+    """A card with its tokenizer and chat template ready for use, safe to share between threads.
+
+    ``serving_partitions`` have a worker of the card's revision; empty where nobody serves it or nobody knows.
+    """
 
     card: ModelCard
     tokenizer: Tokenizer
     template: ChatTemplate | None
     num_partitions: int = 1
+    serving_partitions: tuple[int, ...] = ()
+
+    def new_id(self) -> RequestId:
+        """An id in a partition where the request can run, if there is one."""
+        serving = self.serving_partitions or range(self.num_partitions)
+        drawn = RequestId.make(self.card.model, len(serving))
+        return replace(drawn, partition=Partition(self.card.model, serving[drawn.partition.index]))
 
     @property
     def limits(self) -> ModelLimits:

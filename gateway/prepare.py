@@ -93,7 +93,7 @@ class Preparation:
             tokens = await self._tokenizer.tokens(model, draft.prompt)
             max_tokens = max_tokens_of(draft.stop.max_tokens or None, len(tokens), model.limits)
             refuse_unimplemented(draft)
-            request_id = RequestId.make(model.card.model, model.num_partitions)
+            request_id = model.new_id()
             return Prepared(
                 request_id,
                 GenerationRequest(

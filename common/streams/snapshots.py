@@ -1,4 +1,4 @@
-"""Leaders' snapshots of their partitions: feed RetryInfo, ``status`` and ``top``; never decisions."""
+"""Leaders' snapshots of their partitions: feed RetryInfo, ``status`` and ``top``, and say which revision is served."""
 
 from common import keys
 from common.domain import Partition

@@ -69,6 +69,12 @@ class PartitionStatus:
     observed_unix_ms: int
     positions: Sequence[QueuePosition]
 
+    def serves(self, revision: str) -> bool:
+        """Whether a worker that takes new requests has this revision."""
+        return any(
+            worker.model_revision == revision and not worker.draining for worker in self.workers
+        )
+
 
 def encode_status(status: PartitionStatus) -> bytes:
     """As stored."""

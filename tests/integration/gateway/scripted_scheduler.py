@@ -200,9 +200,11 @@ class ScriptedScheduler:
         drain_rate: float = 0.0,
         classes: list[ClassStatus] | None = None,
         positions: list[QueuePosition] | None = None,
+        revision: str = "r1",
+        draining: bool = False,
     ) -> None:
-        """What a leader writes each second."""
-        worker = WorkerStatus("w1", "i1", "r1", 0, 8, 0, 100, 16, False, 5)
+        """What a leader writes each second; its workers serve ``revision``, or leave."""
+        worker = WorkerStatus("w1", "i1", revision, 0, 8, 0, 100, 16, draining, 5)
         status = PartitionStatus(
             self.partition,
             "leader:1",
