@@ -78,9 +78,7 @@ def run_service(name: str, settings: ServiceSettings, serve: Serve) -> int:
     code = EXIT_FAILED
     try:
         with (
-            StatusEndpoint(
-                settings.metrics_host, settings.metrics_port, metrics, readiness, liveness
-            ) as endpoint,
+            _status_endpoint(settings, metrics, readiness, liveness) as endpoint,
             ReadyFile(settings.ready_file) as ready_file,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
@@ -89,7 +87,7 @@ def run_service(name: str, settings: ServiceSettings, serve: Serve) -> int:
                 endpoint.address, ready_file,
             )  # fmt: skip
             code = runner.run(_supervise(runtime, liveness, signals, serve))
-    except OSError as error:
+    except (CannotServe, OSError) as error:
         log.error("cannot start", error=str(error))
     finally:
         tracing.shutdown(FLUSH_TIMEOUT_S)
@@ -97,6 +95,18 @@ def run_service(name: str, settings: ServiceSettings, serve: Serve) -> int:
         signals.done()
         log.info("stopped", code=code, uptime_s=round(time.monotonic() - started_s, 3))
     return code
+
+
+def _status_endpoint(
+    settings: ServiceSettings, metrics: Metrics, readiness: Readiness, liveness: Liveness
+) -> StatusEndpoint:
+    host, port = settings.metrics_host, settings.metrics_port
+    try:
+        return StatusEndpoint(host, port, metrics, readiness, liveness)
+    except OSError as error:
+        raise CannotServe(
+            f"--metrics-port: cannot bind {host}:{port}: {error.strerror}"
+        ) from error
 
 
 async def _supervise(

@@ -156,6 +156,22 @@ port = between(0, 65535)
 """A TCP port; 0 picks a free one."""
 
 
+def host_and_port(value: str) -> str | None:
+    """Refuses what does not say where to dial: ``host:port``, or ``[IPv6]:port``."""
+    host, _, number = value.rpartition(":")
+    is_host = host.startswith("[") == host.endswith("]") and (
+        host.startswith("[") or ":" not in host
+    )
+    if host and is_host and number.isascii() and number.isdigit() and 0 < int(number) < 65536:
+        return None
+    return f"{value!r} is not host:port"
+
+
+def each(check: Check) -> Check:
+    """Refuses a list for its first bad item."""
+    return lambda values: next(filter(None, map(check, values)), None)
+
+
 def _without_none(kind: Any) -> Any:
     if get_origin(kind) in {Union, types.UnionType}:
         rest = [part for part in get_args(kind) if part is not type(None)]

@@ -11,12 +11,13 @@ import difflib
 import sys
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from common.setting_fields import ENV_PREFIX, Setting, choices_of, settings_of
 from common.setting_names import KNOWN_NAMES
 
 T = TypeVar("T")
+Described: TypeAlias = "bool | int | float | str | list[Described] | None"
 _NO_VALUE = "\0no value"
 _REDACTED = "(set)"
 
@@ -72,17 +73,23 @@ def settings_or_exit(
         raise SystemExit(2) from None
 
 
-def describe_settings(settings: object) -> dict[str, str]:
-    """Name and value of each setting, fit for a log: secrets are withheld."""
-    found: dict[str, str] = {}
+def describe_settings(settings: object) -> dict[str, Described]:
+    """Name and value of each setting, fit for a log: as JSON has them, secrets withheld."""
+    found: dict[str, Described] = {}
     secrets = {item.name for item in settings_of(type(settings)) if item.secret}
     for field in dataclasses.fields(cast("Any", settings)):
         value = getattr(settings, field.name)
         if dataclasses.is_dataclass(value):
             found |= describe_settings(value)
         else:
-            found[field.name] = _REDACTED if field.name in secrets and value else str(value)
+            found[field.name] = _REDACTED if field.name in secrets and value else _described(value)
     return found
+
+
+def _described(value: object) -> Described:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return [_described(item) for item in value] if isinstance(value, tuple) else str(value)
 
 
 def _read_flags(

@@ -31,7 +31,9 @@ async def serve(settings: SchedulerSettings, runtime: Runtime) -> None:
     try:
         port = server.add_insecure_port(f"{settings.grpc_host}:{settings.grpc_port}")
     except RuntimeError as error:
-        raise CannotServe(f"{settings.grpc_host}:{settings.grpc_port}: {error}") from error
+        raise CannotServe(
+            f"--grpc-port: cannot bind {settings.grpc_host}:{settings.grpc_port}"
+        ) from error
     node = Node(settings.redis_url)
     address = settings.advertise_address or f"{settings.grpc_host}:{port}"
     identity = LeaderLease(f"{runtime.instance}-{uuid7_hex(0)[-8:]}", address)

@@ -8,7 +8,7 @@ from common.service_settings import (
     ServiceSettings,
     metrics_port_setting,
 )
-from common.setting_fields import above, at_least, port, setting
+from common.setting_fields import above, at_least, host_and_port, port, setting
 from common.streams.addresses import problem_of
 
 DEFAULT_GRPC_PORT = 50052
@@ -30,7 +30,9 @@ class SchedulerSettings(ServiceSettings):
     )
     metrics_port: int = metrics_port_setting(SCHEDULER_METRICS_PORT)
     advertise_address: str = setting(
-        "", help="host:port under which workers reach this scheduler; default host and port served"
+        "",
+        help="host:port under which workers reach this scheduler; default host and port served",
+        check=lambda value: host_and_port(value) if value else None,
     )
     partitions: int = setting(
         1, help="partitions of each model; raises the number, never lowers it", check=at_least(1)

@@ -13,7 +13,7 @@ from common.server import Runtime, run_service
 from common.settings import settings_or_exit
 from worker.engine.engine import Engine
 from worker.engine.limits import EngineLimits
-from worker.loading import Loaded, load_unless_stopped
+from worker.loading import Loaded, is_loading, load_unless_stopped
 from worker.meters import WorkerMeters
 from worker.session.dialer import Dialer
 from worker.session.engine_thread import EngineThread
@@ -37,7 +37,12 @@ def main() -> None:
         prog="headrace-worker",
         about="Runs a model for the schedulers it dials.",
     )
-    sys.exit(run_service("worker", settings, lambda runtime: serve(settings, runtime)))
+    code = run_service("worker", settings, lambda runtime: serve(settings, runtime))
+    if is_loading():
+        # Nothing interrupts a library that loads, and one whose thread outlives Python aborts the process.
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 async def serve(settings: WorkerSettings, runtime: Runtime) -> None:

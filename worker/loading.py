@@ -17,6 +17,8 @@ from worker.simulated.runner import SimulatedRunner
 
 Progress = Callable[[str], None]
 
+_LOADER = "load-model"
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -58,7 +60,7 @@ async def load_unless_stopped(
         except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
             done.set_exception(error)
 
-    threading.Thread(target=work, name="load-model", daemon=True).start()
+    threading.Thread(target=work, name=_LOADER, daemon=True).start()
     result = asyncio.wrap_future(done)
     stop = asyncio.create_task(stopping.wait())
     waiting: list[asyncio.Future[Any]] = [result, stop]
@@ -67,6 +69,11 @@ async def load_unless_stopped(
         return result.result() if result.done() else None
     finally:
         stop.cancel()
+
+
+def is_loading() -> bool:
+    """Whether a thread still loads."""
+    return any(thread.name == _LOADER for thread in threading.enumerate())
 
 
 def _load_model(settings: WorkerSettings, progress: Progress) -> Loaded:

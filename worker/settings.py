@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from common.domain import MODEL_NAME, Quantization
 from common.service_settings import WORKER_METRICS_PORT, ServiceSettings, metrics_port_setting
-from common.setting_fields import above, at_least, setting
+from common.setting_fields import above, at_least, each, host_and_port, setting
 from worker.engine.model_settings import DEFAULT_MODEL, ModelSettings, RunnerKind
 from worker.faults import Fault
 from worker.simulated.settings import SimulatedSettings
@@ -33,7 +33,7 @@ class WorkerSettings(ServiceSettings):
 
     metrics_port: int = metrics_port_setting(WORKER_METRICS_PORT)
     schedulers: tuple[str, ...] = setting(
-        help="addresses of schedulers, host:port, to dial in turn"
+        help="addresses of schedulers, host:port, to dial in turn", check=each(host_and_port)
     )
     worker_id: str = setting(
         "", help="stable name of this worker; default host name and process id"

@@ -3,6 +3,7 @@
 ModelLoadError
 ├── ModelNotFound        neither a directory, nor on the hub, nor the default model's package
 ├── ModelRefused         the architecture or the checkpoint cannot run on a paged cache
+├── DeviceMissing        the device that was asked for is not there
 ├── TokenizerRefused     no tokenizer.json can be made of the tokenizer
 └── ModelDoesNotFit      weights, or one request of full length, exceed the memory there is
 """
@@ -18,6 +19,10 @@ class ModelNotFound(ModelLoadError):
 
 class ModelRefused(ModelLoadError):
     """The model is of a kind that this worker cannot run, or cannot run right."""
+
+
+class DeviceMissing(ModelLoadError):
+    """This machine, or this build of torch, does not have the device."""
 
 
 class TokenizerRefused(ModelLoadError):

@@ -26,7 +26,7 @@ from worker.kv.cache import LayerShape, PagedCache
 from worker.model import attention, card, identity
 from worker.model.checkpoint import find_checkpoint
 from worker.model.decoder import Decoder
-from worker.model.errors import ModelRefused
+from worker.model.errors import DeviceMissing, ModelRefused
 from worker.model.lean.load import kernels_name, layer_shapes, load_lean
 from worker.model.lean.spec import NotLean
 from worker.model.memory import MIB, PeakMemory, check_weights_fit, pool_size
@@ -100,10 +100,21 @@ def load_model(settings: ModelSettings, progress: Progress) -> LoadedModel:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device that ``name`` means; ``auto`` takes CUDA where there is one."""
+    """The device that ``name`` means; ``auto`` takes CUDA where there is one.
+
+    Raises:
+        DeviceMissing: there is none of this name.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        # torch asserts where it was built without the device, and appends pages of advice elsewhere.
+        reason = str(error).strip().partition("\n")[0]
+        raise DeviceMissing(f"--device: there is no {name!r} here: {reason}") from error
+    return device
 
 
 def choose_dtype(settings: ModelSettings, config: Any, device: torch.device) -> torch.dtype:

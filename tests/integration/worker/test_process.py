@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import json
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,7 @@ from worker.faults import FAULT_EXIT_CODE
 from worker.session.watchdog import EXIT_STEP_HUNG
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+ROOT = Path(__file__).parents[3]
 ENDLESS = StopConditions(max_tokens=3000)
 POISON = ord("!")
 
@@ -113,3 +117,31 @@ def test_simulated_engine_needs_no_torch() -> None:
         "sys.exit(bool({'torch', 'transformers'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+_LOADS_FOR_EVER = """
+import torch
+from worker import __main__, loading
+
+def load(settings, progress):
+    progress("for ever")
+    while True:
+        torch.ones(100_000).apply_(float)
+
+loading.load = load
+__main__.main()
+"""
+
+
+def test_a_stop_while_a_library_loads_is_quiet() -> None:
+    """Nothing interrupts C++ code; the process ends with status 0 all the same, and says nothing odd."""
+    flags = ["--schedulers", "127.0.0.1:1", "--metrics-port", "0"]
+    command = [sys.executable, "-c", _LOADS_FOR_EVER, *flags]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if json.loads(line).get("step") == "for ever":
+                break
+        process.send_signal(signal.SIGTERM)
+        events = [json.loads(line)["event"] for line in process.stderr]
+    assert (process.returncode, events[-1]) == (0, "stopped")

@@ -35,7 +35,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     def run(serve: Serve, **settings: Any) -> tuple[int, list[dict[str, Any]]]:
         stderr = io.StringIO()
         monkeypatch.setattr(sys, "stderr", stderr)
-        code = run_service("gateway", ServiceSettings(metrics_port=0, **settings), serve)
+        given = ServiceSettings(**{"metrics_port": 0, **settings})
+        code = run_service("gateway", given, serve)
         return code, [json.loads(line) for line in stderr.getvalue().splitlines()]
 
     yield run
@@ -146,10 +147,13 @@ def test_a_refusal_to_serve_is_told_without_a_traceback(run):
 
 
 def test_a_taken_metrics_port_is_said_plainly(run):
-    """No service starts half visible."""
+    """No service starts half visible, and the setting that has to change is named."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        settings = ServiceSettings(metrics_port=taken.getsockname()[1])
-        assert run_service("gateway", settings, serve_until_stopped) == EXIT_FAILED
+        number = taken.getsockname()[1]
+        code, lines = run(serve_until_stopped, metrics_port=number)
+    assert code == EXIT_FAILED
+    error = the_line(lines, "cannot start")["error"]
+    assert error.startswith(f"--metrics-port: cannot bind 127.0.0.1:{number}: ")
 
 
 def test_the_ready_file_exists_exactly_while_the_service_serves(run, tmp_path):

@@ -1,5 +1,6 @@
 """Settings: what is read, what is refused, and that everything wrong is said at once."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, dataclass
 from enum import StrEnum
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.service_settings import ServiceSettings, metrics_port_setting
-from common.setting_fields import at_least, between, port, setting
+from common.setting_fields import at_least, between, each, host_and_port, port, setting
 from common.settings import SettingsError, describe_settings, read_settings, settings_or_exit
 
 
@@ -151,8 +152,33 @@ def test_secrets_stay_out_of_descriptions_and_problems():
     """What is logged at the start may be read by anyone."""
     described = describe_settings(read(["--queue-limit=1", "--api-key=hunter2"]))
     assert "hunter2" not in str(described)
-    assert described["queue_limit"] == "1"
-    assert described["depth"] == "1"
+    assert described["queue_limit"] == 1
+    assert described["depth"] == 1
+
+
+def test_descriptions_are_values_that_json_has():
+    """Numbers, switches, lists and nothing stay what they are; the rest is text."""
+    described = describe_settings(
+        read(["--queue-limit=1", "--names=a,b", "--home=/srv", "--eager"])
+    )
+    assert json.loads(json.dumps(described)) == described
+    wanted = {"ratio": 0.5, "eager": True, "colour": "red", "names": ["a", "b"], "home": "/srv"}
+    assert {name: described[name] for name in wanted} == wanted
+    assert described["ready_file"] is None
+
+
+@pytest.mark.parametrize("text", ["a:1", "10.0.0.1:65535", "[::1]:50052", "node-1.svc:50052"])
+def test_an_address_to_dial(text):
+    """A machine and a port."""
+    assert host_and_port(text) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a:", ":1", "a:0", "a:65536", "a:x", "::1:50052", "[::1]", "a:-1"]
+)
+def test_an_address_that_leads_nowhere_is_refused(text):
+    """It is named in the complaint, in a list too."""
+    assert each(host_and_port)(("fine:1", text)) == f"{text!r} is not host:port"
 
 
 def test_settings_never_change():

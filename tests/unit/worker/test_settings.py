@@ -32,6 +32,12 @@ def test_all_problems_are_told_at_once() -> None:
     assert len(refused.value.problems) == 4
 
 
+def test_a_scheduler_without_a_port_is_refused() -> None:
+    """At the start, by flag and value: dialing it would fail for ever."""
+    with pytest.raises(SettingsError, match=r"--schedulers: 'somewhere' is not host:port"):
+        read("--schedulers", "here:1,somewhere")
+
+
 def test_faults_can_be_repeated() -> None:
     """Each ``--fault`` adds one."""
     settings = read(

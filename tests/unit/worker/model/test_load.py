@@ -13,8 +13,14 @@ from tests.support.tiny_models import CONTEXT_TOKENS, VOCAB_SIZE, make_tiny_mode
 from worker.engine.model_settings import ModelSettings
 from worker.engine.runner import Draw, Drawn, Row, RowFailed
 from worker.model import memory
-from worker.model.errors import ModelDoesNotFit, ModelNotFound, ModelRefused, TokenizerRefused
-from worker.model.load import load_model
+from worker.model.errors import (
+    DeviceMissing,
+    ModelDoesNotFit,
+    ModelNotFound,
+    ModelRefused,
+    TokenizerRefused,
+)
+from worker.model.load import choose_device, load_model
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -232,3 +238,12 @@ def test_weights_that_do_not_fit_are_refused_before_loading(llama, monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda _: 1000)
     with pytest.raises(ModelDoesNotFit, match="weights"):
         load(llama)
+
+
+@pytest.mark.parametrize("name", ["cuda:99", "no such thing"])
+def test_a_device_that_is_not_there_is_refused_by_name(name):
+    """In one line, whether torch was built without it, or the machine lacks it, or nobody ever heard of it."""
+    with pytest.raises(DeviceMissing) as refused:
+        choose_device(name)
+    assert str(refused.value).startswith(f"--device: there is no {name!r} here: ")
+    assert "\n" not in str(refused.value)
