@@ -136,6 +136,13 @@ def test_status_shows_queues_and_workers(run: Any, paris: Script) -> None:
     assert "draining" in out
 
 
+def test_a_drain_tells_what_was_seen_last(run: Any, script: Script) -> None:
+    """The snapshot is a moment old: what ran then may have ended."""
+    worker = admin.Worker(worker_id="w1", num_running=1)
+    script.on("DrainWorker", answer(admin.DrainWorkerResponse(worker=worker)))
+    assert run("drain", "w1") == (0, "draining w1; it ran 1 a moment ago\n", "")
+
+
 def test_attach_follows_from_a_seq(run: Any, script: Script) -> None:
     """The text from there on is written."""
     script.on("Attach", stream([delta(1, ["ris"]), finish(2)], attach=True))

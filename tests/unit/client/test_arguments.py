@@ -23,3 +23,48 @@ def test_the_server_may_be_named_anywhere(words: tuple[str, ...]):
 def test_without_a_server_the_default_counts():
     """Nothing behind the command undoes the default."""
     assert build_parser("here:1").parse_args(["dead", "list"]).target == "here:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (
+            ["generate", "x", "--seed", "-1"],
+            "--seed: must be from 0 to 18446744073709551615, is -1",
+        ),
+        (
+            ["generate", "x", "--max-tokens", "5000000000"],
+            "--max-tokens: must be from 0 to 4294967295",
+        ),
+        (["chat", "--top-k", "-2"], "--top-k: must be from -1 to 2147483647, is -2"),
+        (["chat", "--top-k", "few"], "--top-k: 'few' is not a whole number"),
+        (["generate", "x", "--timeout", "1e12"], "--timeout: must be from 0.0 to 31536000.0"),
+        (["generate", "x", "--timeout", "nan"], "--timeout: must be above 0, is nan"),
+        (["generate", "x", "--timeout", "soon"], "--timeout: 'soon' is not a number"),
+        (["attach", "ID", "--timeout", "0"], "--timeout: must be above 0, is 0"),
+        (["attach", "ID", "--from-seq", "-1"], "--from-seq: must be from 0 to"),
+        (["drain", "W", "--grace", "-1"], "--grace: must be from 0.0 to 31536000.0, is -1.0"),
+    ],
+)
+def test_a_value_that_no_request_can_hold_is_refused_by_flag(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+):
+    """Wrong usage like any other: status 2, and the flag is named."""
+    with pytest.raises(SystemExit) as ended:
+        build_parser("here:1").parse_args(words)
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_drain_may_leave_no_time():
+    """Whatever runs moves at once."""
+    assert build_parser("here:1").parse_args(["drain", "W", "--grace", "0"]).grace == 0
+
+
+@pytest.mark.parametrize("command", ["models", "status", "cancel", "attach", "drain", "generate"])
+def test_each_command_says_what_it_does(command: str, capsys: pytest.CaptureFixture[str]):
+    """In its own help, above its arguments."""
+    with pytest.raises(SystemExit):
+        build_parser("here:1").parse_args([command, "--help"])
+    paragraphs = capsys.readouterr().out.split("\n\n")
+    assert paragraphs[1].endswith(".")

@@ -28,6 +28,14 @@ def test_the_text_is_one_line_with_every_fact_once() -> None:
     )
 
 
+def test_a_request_that_is_the_resource_is_named_once() -> None:
+    """Whoever asks for a request that does not exist reads its id once."""
+    error = HeadraceError(
+        "there is none", code="NOT_FOUND", resource=Resource("request", "r1"), request_id="r1"
+    )
+    assert str(error) == "NOT_FOUND; there is none; request r1"
+
+
 def test_a_batch_error_is_the_same_kind_as_a_calls() -> None:
     """Same class, same facts."""
     error = error_from_batch(

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from headrace.cli.exits import EXIT_CODES_TEXT
+from headrace.cli.flag_values import grace, seconds, whole
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -25,12 +26,17 @@ def build_parser(target: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_generate(commands)
     _add_chat(commands)
-    commands.add_parser("models", help="list the models that can be asked for")
+    _command(commands, "models", "list the models that can be asked for")
     _add_requests(commands)
     _add_operations(commands)
     for command in commands.choices.values():
         _add_target_behind(command)
     return parser
+
+
+def _command(commands: "Commands", name: str, what: str) -> argparse.ArgumentParser:
+    """A command that says the same of itself in the list and in its own help."""
+    return commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
 
 
 def _add_target_behind(command: argparse.ArgumentParser) -> None:
@@ -52,7 +58,7 @@ def _add_target(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def _add_generate(commands: "Commands") -> None:
-    generate = commands.add_parser("generate", help="stream an answer to a prompt")
+    generate = _command(commands, "generate", "stream an answer to a prompt")
     generate.add_argument("prompt", metavar="PROMPT", help="the prompt; - reads standard input")
     _add_generation(generate)
     form = generate.add_mutually_exclusive_group()
@@ -86,17 +92,24 @@ def _add_chat(commands: "Commands") -> None:
 
 def _add_generation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="the model (default: the only one that is served)")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the answer")
+    parser.add_argument(
+        "--max-tokens", type=whole(0, 32), metavar="N", help="most tokens of the answer"
+    )
     parser.add_argument("--temperature", type=float, metavar="X", help="0 to 2; 0 is greedy")
     parser.add_argument("--top-p", type=float, metavar="X", help="above 0, at most 1")
-    parser.add_argument("--top-k", type=int, metavar="N", help="at least 1, or -1 for off")
-    parser.add_argument("--seed", type=int, metavar="N", help="fixes the random stream")
+    parser.add_argument(
+        "--top-k", type=whole(-1, 31), metavar="N", help="at least 1, or -1 for off"
+    )
+    parser.add_argument("--seed", type=whole(0, 64), metavar="N", help="fixes the random stream")
     parser.add_argument(
         "--stop", action="append", metavar="TEXT", help="ends the answer; may be given again"
     )
     parser.add_argument("--priority", choices=["batch", "normal", "high", "critical"])
     parser.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="longest time from acceptance to the end"
+        "--timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="longest time from acceptance to the end",
     )
 
 
@@ -112,17 +125,23 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_requests(commands: "Commands") -> None:
-    status = commands.add_parser("status", help="show queues and workers, or one request")
+    status = _command(commands, "status", "show queues and workers, or one request")
     status.add_argument("request_id", nargs="?", metavar="REQUEST_ID")
-    cancel = commands.add_parser("cancel", help="cancel a request")
+    cancel = _command(commands, "cancel", "cancel a request")
     cancel.add_argument("request_id", metavar="REQUEST_ID")
     cancel.add_argument("--reason", default="", metavar="TEXT", help="for the server's log")
-    attach = commands.add_parser("attach", help="follow a request that was accepted earlier")
+    attach = _command(commands, "attach", "follow a request that was accepted earlier")
     attach.add_argument("request_id", metavar="REQUEST_ID")
     attach.add_argument(
-        "--from-seq", type=int, default=0, metavar="N", help="first token wanted (default: 0)"
+        "--from-seq",
+        type=whole(0, 64),
+        default=0,
+        metavar="N",
+        help="first token wanted (default: 0)",
     )
-    attach.add_argument("--timeout", type=float, metavar="SECONDS", help="longest time to follow")
+    attach.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", help="longest time to follow"
+    )
     attach.add_argument(
         "--json", action="store_true", help="after the answer, print its facts as one line of JSON"
     )
@@ -130,19 +149,19 @@ def _add_requests(commands: "Commands") -> None:
 
 
 def _add_operations(commands: "Commands") -> None:
-    drain = commands.add_parser("drain", help="let a worker finish, and take no new work")
+    drain = _command(commands, "drain", "let a worker finish, and take no new work")
     drain.add_argument("worker_id", metavar="WORKER")
     drain.add_argument(
         "--grace",
-        type=float,
+        type=grace,
         metavar="SECONDS",
         help="how long running requests may take; then they move to other workers",
     )
-    dead = commands.add_parser("dead", help="look at requests that were set aside")
+    dead = _command(commands, "dead", "look at requests that were set aside")
     actions = dead.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="list them, newest first")
+    listing = _command(actions, "list", "list them, newest first")
     listing.add_argument("--model", default="", help="only of this model")
-    show = actions.add_parser("show", help="show one with its history")
+    show = _command(actions, "show", "show one with its history")
     show.add_argument("request_id", metavar="REQUEST_ID")
-    replay = actions.add_parser("replay", help="run one again as a new request")
+    replay = _command(actions, "replay", "run one again as a new request")
     replay.add_argument("request_id", metavar="REQUEST_ID")

@@ -17,7 +17,7 @@ def generate(client: Client, arguments: argparse.Namespace, terminal: Terminal) 
     try:
         stream = client.stream(prompt, timeout_s=arguments.timeout, **options)
     except (ValueError, UnicodeError) as error:
-        # Negative or huge numbers and undecodable text cannot even be put into a request.
+        # Undecodable text cannot even be put into a request.
         raise UsageError(str(error)) from error
     answer = Answer(terminal, stream, stats=arguments.stats)
     answer.show()
@@ -35,8 +35,6 @@ def _piped(terminal: Terminal) -> str:
 
 def attach(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Follows a request that was accepted earlier."""
-    if arguments.from_seq < 0:
-        raise UsageError("--from-seq is at least 0")
     stream = client.attach(arguments.request_id, arguments.from_seq, timeout_s=arguments.timeout)
     answer = Answer(terminal, stream, stats=arguments.stats)
     answer.show()

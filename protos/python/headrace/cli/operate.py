@@ -21,7 +21,8 @@ def drain(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> 
     """Lets a worker finish what it runs."""
     worker = client.admin.drain(arguments.worker_id, arguments.grace)
     name = worker.worker_id or arguments.worker_id
-    terminal.line(f"draining {name}: {worker.num_running} running")
+    # As it was seen last: what ran may have ended by now.
+    terminal.line(f"draining {name}; it ran {worker.num_running} a moment ago")
     return 0
 
 

@@ -76,7 +76,8 @@ class HeadraceError(Exception):
         ]
         if self.resource is not None and self.resource.name not in self.message:
             parts.append(f"{self.resource.type} {self.resource.name}")
-        if self.request_id and self.request_id not in self.message:
+        named = self.message if self.resource is None else f"{self.message} {self.resource.name}"
+        if self.request_id and self.request_id not in named:
             parts.append(f"request {self.request_id}")
         if self.retry_after_s is not None:
             parts.append(f"retry after {self.retry_after_s:.3g} s")
