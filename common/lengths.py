@@ -70,8 +70,8 @@ def derive(base: Base) -> Lengths:
 
     leader    renewed each beat; lease = 6 beats = 3 s: the pause that users feel when a leader is killed, and five
               lost answers in a row are no death. It counts from the *asking* and ends a beat early (margin) for its
-              holder: a write begun in time may take a beat to arrive. A standby looks each beat; looks more than
-              3 beats apart are no continuous observation of an absence.
+              holder: a write begun in time may take a beat to arrive. A standby looks each beat; between looks more
+              than 3 beats apart nothing was observed.
     gateway   renewed every 2 beats = 1 s; lease = 10 beats = 5 s, four lost renewals: its absence costs only the
               work of requests that nobody follows, so it gets more time than a leader. Looked at every 2 beats,
               answers within 2 beats; an interval and two slow answers = 6 beats may lie between two looks.

@@ -33,9 +33,6 @@ from headrace.v1 import inference_service_pb2_grpc as inference_rpc
 
 _INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
 _ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
-# Leaving requests and undoing admissions; what Redis cannot take by then, leases bring about.
-_SETTLE_S = 3.0
-_LAST_CALLS_S = 0.5
 
 
 async def serve(settings: GatewaySettings, runtime: Runtime) -> None:
@@ -108,9 +105,11 @@ class Gateway:
         self._runtime.log.info("gateway", gateway_id=self.gateway_id)
         self._runtime.announce({"grpc": f"{host}:{port}"})
         await self._runtime.stopping.wait()
-        await self._stop()
+        await self._end_calls()
+        # Before the last words: the lease, once given back, must not be renewed again.
         for task in running:
             task.cancel()
+        await self._say_last_words()
 
     def _add_services(self) -> None:
         settings, runtime = self._settings, self._runtime
@@ -190,15 +189,21 @@ class Gateway:
             except TimeoutError:
                 continue
 
-    async def _stop(self) -> None:
-        """No new calls; open ones finish, or are told to go on elsewhere; then the last words."""
+    async def _end_calls(self) -> None:
+        """No new calls; open ones finish, or are told to go on elsewhere."""
+        settings = self._settings
         await self._health.stop()
         closing = self._tasks.create_task(
-            self._server.stop(self._settings.stop_grace_s), name="close server"
+            self._server.stop(settings.stop_grace_s), name="close server"
         )
-        await self._relay.finish(self._settings.drain_s)
+        await self._relay.finish(settings.drain_s, settings.goodbye_s)
         # What is left are watchers, who would stay for ever: the shorter grace cuts the longer one.
-        await self._server.stop(_LAST_CALLS_S)
+        await self._server.stop(settings.last_calls_s)
         await closing
-        await self._background.settle(_SETTLE_S)
-        await self._relay.release()
+
+    async def _say_last_words(self) -> None:
+        """Who leaves which request, and that this gateway is no more; beside each other, for Redis may be away."""
+        within_s = self._settings.last_words_s
+        async with asyncio.TaskGroup() as words:
+            words.create_task(self._background.settle(within_s))
+            words.create_task(self._relay.release(within_s))

@@ -13,8 +13,13 @@ from common.streams.addresses import problem_of
 from common.streams.admission import QueueBounds
 
 LONGEST_LIFE_S = LENGTHS.longest_life_s
-# What stays of the stop grace for the last words: ending streams, the lease, exporters.
-_SHARE_OF_STOP_GRACE = 0.7
+
+# A stop in the order of its steps: shares of the stop grace, and the longest that each is good for. Together they leave
+# an eighth of the grace to exporters and to a busy machine, so that a stop ends by itself even without Redis.
+_DRAIN = (0.7, float("inf"))
+_GOODBYE = (0.04, 1.0)
+_LAST_CALLS = (0.04, 0.5)
+_LAST_WORDS = (0.09, 3.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +84,26 @@ class GatewaySettings(ServiceSettings):
     @property
     def drain_s(self) -> float:
         """How long open streams may go on once a stop is asked for."""
-        return self.stop_grace_s * _SHARE_OF_STOP_GRACE
+        return self._of_stop(_DRAIN)
+
+    @property
+    def goodbye_s(self) -> float:
+        """How long those that are told to go on elsewhere have to hear it."""
+        return self._of_stop(_GOODBYE)
+
+    @property
+    def last_calls_s(self) -> float:
+        """How long calls that would stay for ever have to end."""
+        return self._of_stop(_LAST_CALLS)
+
+    @property
+    def last_words_s(self) -> float:
+        """How long Redis has to hear who leaves; what it does not hear, leases bring about."""
+        return self._of_stop(_LAST_WORDS)
+
+    def _of_stop(self, step: tuple[float, float]) -> float:
+        share, most_s = step
+        return min(self.stop_grace_s * share, most_s)
 
 
 def is_loopback(host: str) -> bool:

@@ -7,6 +7,7 @@ stand by ──lease free, or absent for a full lease──▶ lead ──lease 
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from common.absence import Absence
 from common.domain import Clock, Partition
 from common.errors import Unavailable
 from common.lengths import LENGTHS
@@ -58,7 +59,7 @@ class Campaign:
 
     async def _stand_by(self) -> HeldLease | None:
         """Wait for the lead; None when the process stops first."""
-        absence = leases.Absence(LEASE_S, _MAX_GAP_S)
+        absence = Absence(LEASE_S, _MAX_GAP_S)
         while not self._stopping.is_set():
             try:
                 if await self._may_take(absence):
@@ -70,11 +71,12 @@ class Campaign:
             await self._pause()
         return None
 
-    async def _may_take(self, absence: leases.Absence) -> bool:
-        leader = await leases.read_leader(self._node, self._partition, bound_s=_TIMEOUT_S)
+    async def _may_take(self, absence: Absence) -> bool:
+        asked_s = self._clock()
+        leader = await leases.look_at_leader(self._node, self._partition, bound_s=_TIMEOUT_S)
         # Our own former lease: whoever led under it in this process has ended.
         is_present = leader is not None and leader != self._identity
-        if absence.saw(present=is_present, now_s=self._clock()):
+        if absence.saw(present=is_present, asked_s=asked_s, now_s=self._clock()):
             return True
         if is_present:
             return False

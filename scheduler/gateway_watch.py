@@ -6,6 +6,7 @@ Whether a request is then cancelled is decided by the record's own scripts: afte
 
 import asyncio
 
+from common.absence import Absence
 from common.clock import monotonic_s
 from common.errors import Unavailable
 from common.lengths import LENGTHS
@@ -25,7 +26,7 @@ class GatewayWatch:
         self._node = node
         self._led = led
         self._grace_ms = round(grace_s * 1000)
-        self._absences: dict[str, leases.Absence] = {}
+        self._absences: dict[str, Absence] = {}
         self._left: dict[str, set[str]] = {}
 
     async def run(self) -> None:
@@ -41,14 +42,15 @@ class GatewayWatch:
             self._left.pop(gone, None)
         for gateway in sorted(gateways):
             absence = self._absences.setdefault(
-                gateway, leases.Absence(LENGTHS.gateway_lease_s, LENGTHS.gateway_look_gap_s)
+                gateway, Absence(LENGTHS.gateway_lease_s, LENGTHS.gateway_look_gap_s)
             )
+            asked_s = monotonic_s()
             try:
-                lives = await leases.gateway_lives(self._node, gateway, bound_s=_TIMEOUT_S)
+                lives = await leases.look_at_gateway(self._node, gateway, bound_s=_TIMEOUT_S)
             except Unavailable:
                 absence.interrupt()
                 continue
-            if absence.saw(present=lives, now_s=monotonic_s()):
+            if absence.saw(present=lives, asked_s=asked_s, now_s=monotonic_s()):
                 await self._leave(gateway, self._left.setdefault(gateway, set()))
             elif lives:
                 self._left.pop(gateway, None)

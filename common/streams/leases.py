@@ -1,8 +1,4 @@
-"""Leases: who leads a partition, and which gateways live.
-
-``Absence`` is the rule that keeps a stalled Redis from making everyone think that everyone else has died: a lease
-counts as gone only after it was seen absent for its full length over a connection that answered all the while.
-"""
+"""Leases: who leads a partition, and which gateways live. When one that cannot be seen counts as gone: ``common.absence``."""
 
 from dataclasses import dataclass
 
@@ -59,6 +55,18 @@ async def read_leader(
     return LeaderLease.decode(value.decode()) if value else None
 
 
+async def look_at_leader(
+    node: Node, partition: Partition, *, bound_s: float
+) -> LeaderLease | None:
+    """Who leads, if anybody, at a moment at which a lease could have been renewed: for ``common.absence``.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``, or Redis takes no writes.
+    """
+    value = await _look(node, keys.lead(partition), bound_s)
+    return LeaderLease.decode(value.decode()) if value else None
+
+
 async def is_lease_free(node: Node, partition: Partition, *, bound_s: float) -> bool:
     """Whether nobody can still act under the lease: the last holder gave it back, or there was none ever.
 
@@ -91,7 +99,9 @@ async def release_leader_lease(
 async def renew_gateway(node: Node, gateway_id: str, *, bound_s: float) -> None:
     """Renew a gateway's lease."""
     key = keys.gateway_alive(gateway_id)
-    await node.call(lambda client: client.set(key, "1", px=keys.GATEWAY_LEASE_MS), bound_s=bound_s)
+    await run_script(
+        node, ScriptCall("renew_lease", [key], ["1", keys.GATEWAY_LEASE_MS]), bound_s=bound_s
+    )
 
 
 async def release_gateway(node: Node, gateway_id: str, *, bound_s: float) -> None:
@@ -99,34 +109,16 @@ async def release_gateway(node: Node, gateway_id: str, *, bound_s: float) -> Non
     await node.call(lambda client: client.delete(keys.gateway_alive(gateway_id)), bound_s=bound_s)
 
 
-async def gateway_lives(node: Node, gateway_id: str, *, bound_s: float | None = None) -> bool:
-    """Whether the gateway's lease stands now."""
-    key = keys.gateway_alive(gateway_id)
-    return bool(await node.call(lambda client: client.exists(key), bound_s=bound_s))
+async def look_at_gateway(node: Node, gateway_id: str, *, bound_s: float) -> bool:
+    """Whether the gateway's lease stands, at a moment at which it could have been renewed: for ``common.absence``.
+
+    Raises:
+        Unavailable: no definite answer within ``bound_s``, or Redis takes no writes.
+    """
+    return await _look(node, keys.gateway_alive(gateway_id), bound_s) is not None
 
 
-class Absence:
-    """How long something has been seen absent, without a hole in the observation."""
-
-    def __init__(self, lease_s: float, max_gap_s: float) -> None:
-        """``max_gap_s``: two looks further apart than this are no continuous observation."""
-        self._lease_s = lease_s
-        self._max_gap_s = max_gap_s
-        self._absent_since_s: float | None = None
-        self._last_look_s: float | None = None
-
-    def saw(self, *, present: bool, now_s: float) -> bool:
-        """Note a look that the node answered; True once the absence has lasted a full lease."""
-        gap_s = 0.0 if self._last_look_s is None else now_s - self._last_look_s
-        self._last_look_s = now_s
-        if present or gap_s > self._max_gap_s:
-            self._absent_since_s = None
-        if present:
-            return False
-        if self._absent_since_s is None:
-            self._absent_since_s = now_s
-        return now_s - self._absent_since_s >= self._lease_s
-
-    def interrupt(self) -> None:
-        """A look failed: the observation starts again."""
-        self._absent_since_s = None
+async def _look(node: Node, key: str, bound_s: float) -> bytes | None:
+    (value,) = await run_script(node, ScriptCall("look_lease", [key], []), bound_s=bound_s)
+    assert not isinstance(value, int), key
+    return value

@@ -22,7 +22,6 @@ from gateway.settings import LONGEST_LIFE_S
 
 _TICK_S = LENGTHS.gateway_renewal_s
 _LEASE_BOUND_S = 1.0
-_GOODBYE_S = 1.0
 # A client that hangs up because its deadline passed: the scheduler is about to end the request as expired,
 # and must not find it cancelled.
 _DEADLINE_GRACE_MS = 5_000
@@ -124,8 +123,8 @@ class Relay:
                 self._log.warning("lease not renewed", error=self._node.last_error)
             await asyncio.sleep(min(_TICK_S, self._idle_s))
 
-    async def finish(self, within_s: float) -> None:
-        """Let followers finish; those that have not by then are told to go on elsewhere."""
+    async def finish(self, within_s: float, goodbye_s: float) -> None:
+        """Let followers finish; those that have not by then are told to go on elsewhere, and get a moment to hear it."""
         try:
             async with asyncio.timeout(within_s):
                 await self._all_left.wait()
@@ -140,13 +139,13 @@ class Relay:
             follower.end(self._closing)
         # A client that does not read keeps its stream until the server cuts it.
         with suppress(TimeoutError):
-            async with asyncio.timeout(_GOODBYE_S):
+            async with asyncio.timeout(goodbye_s):
                 await self._all_left.wait()
 
-    async def release(self) -> None:
+    async def release(self, within_s: float) -> None:
         """Give the lease back."""
         try:
-            await leases.release_gateway(self._node, self.gateway_id, bound_s=_LEASE_BOUND_S)
+            await leases.release_gateway(self._node, self.gateway_id, bound_s=within_s)
         except Unavailable:
             self._log.warning("lease not released", error=self._node.last_error)
 

@@ -219,12 +219,13 @@ async def test_leases_snapshots_and_cards(node: Node):
     assert await leases.hold_leader_lease(node, partition, mine, bound_s=10) == mine
     assert await leases.hold_leader_lease(node, partition, other, bound_s=10) == mine
     assert await leases.read_leader(node, partition) == mine
+    assert await leases.look_at_leader(node, partition, bound_s=10) == mine
     await leases.release_leader_lease(node, partition, mine, bound_s=10)
     assert await leases.is_lease_free(node, partition, bound_s=10)
     await leases.renew_gateway(node, "g", bound_s=10)
-    assert await leases.gateway_lives(node, "g")
+    assert await leases.look_at_gateway(node, "g", bound_s=10)
     await leases.release_gateway(node, "g", bound_s=10)
-    assert not await leases.gateway_lives(node, "g")
+    assert not await leases.look_at_gateway(node, "g", bound_s=10)
     await snapshots.store_snapshot(node, partition, b"s")
     assert await snapshots.read_snapshot(node, partition, bound_s=10) == b"s"
     await cards.store_card(node, "m", "r", b"card")

@@ -88,19 +88,6 @@ async def test_one_leader_at_a_time(redis_server: RedisServer):
     await node.close()
 
 
-def test_absence_needs_a_whole_lease_without_a_hole():
-    """A stalled Redis makes nobody take over: an interrupted observation starts again."""
-    absence = leases.Absence(lease_s=3, max_gap_s=1)
-    looks = [(0.0, False), (0.9, False), (1.8, False), (2.7, False)]
-    assert not any(absence.saw(present=present, now_s=now_s) for now_s, present in looks)
-    assert absence.saw(present=False, now_s=3.1)
-    assert not absence.saw(present=True, now_s=3.2)
-    assert not absence.saw(present=False, now_s=4.0)
-    assert not absence.saw(present=False, now_s=8.0), "a gap in the looks is no observation"
-    absence.interrupt()
-    assert not absence.saw(present=False, now_s=8.5)
-
-
 class _Resetting:
     """A port whose connections are reset as soon as they stand, as those of a proxy in front of nothing are."""
 

@@ -143,7 +143,7 @@ async def _others(node: Node, write: Write[Any]) -> list[Any]:
     hold = leases.hold_leader_lease(node, PARTITION, lease, bound_s=10)
     release = leases.release_leader_lease(node, PARTITION, lease, bound_s=10)
     learned = [await write("renew_lease", hold), await write("release_lease", release)]
-    await write("SET", leases.renew_gateway(node, "g", bound_s=10))
+    await write("renew_lease", leases.renew_gateway(node, "g", bound_s=10))
     await write("DEL", leases.release_gateway(node, "g", bound_s=10))
     await write("SET", cards.store_card(node, "m", "r", b"card"))
     await write("HSET", cards.raise_partition_count(node, "m", 2))

@@ -8,7 +8,7 @@ import pytest
 from common.domain import Partition
 from common.errors import Unavailable
 from common.request_status import RequestStatus
-from common.streams import admission, inbox, ownership, reply_log
+from common.streams import admission, inbox, leases, ownership, reply_log
 from common.streams.node import Node
 from deploy.local.redis_command import find_bundled_binary, find_packaged_binary
 from tests.support.redis_server import RedisServer, running_redis
@@ -68,3 +68,36 @@ async def test_a_refused_write_is_repeated(node: Node, refusal: str):
     await node.call(lambda client: client.execute_command(*allow.split()))
     assert await finishing == [ownership.Taken(b"body", 1), ownership.Done()]
     assert await appending
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_no_lease_is_seen_absent_while_none_can_be_renewed(node: Node, refusal: str):
+    """A look that finds no lease fails while Redis takes no writes; one that finds a lease tells so."""
+    mine = leases.LeaderLease("a", "h:1")
+    held, free = PARTITION, Partition("m", 1)
+    await leases.hold_leader_lease(node, held, mine, bound_s=5)
+    assert await leases.look_at_leader(node, free, bound_s=5) is None
+    refuse, allow = REFUSALS[refusal]
+    await node.call(lambda client: client.execute_command(*refuse.split()))
+    assert await leases.look_at_leader(node, held, bound_s=5) == mine
+    with pytest.raises(Unavailable):
+        await leases.look_at_leader(node, free, bound_s=0.2)
+    with pytest.raises(Unavailable):
+        await leases.look_at_gateway(node, "g", bound_s=0.2)
+    await node.call(lambda client: client.execute_command(*allow.split()))
+    assert await leases.look_at_leader(node, free, bound_s=5) is None
+
+
+async def test_a_full_redis_costs_nobody_a_lease(node: Node):
+    """Leases are renewed without any memory; to take one needs some."""
+    mine, other = leases.LeaderLease("a", "h:1"), leases.LeaderLease("b", "h:2")
+    await leases.hold_leader_lease(node, PARTITION, mine, bound_s=5)
+    await leases.renew_gateway(node, "g", bound_s=5)
+    refuse, allow = REFUSALS["out of memory"]
+    await node.call(lambda client: client.execute_command(*refuse.split()))
+    assert await leases.hold_leader_lease(node, PARTITION, mine, bound_s=0.5) == mine
+    assert await leases.hold_leader_lease(node, PARTITION, other, bound_s=0.5) == mine
+    await leases.renew_gateway(node, "g", bound_s=0.5)
+    with pytest.raises(Unavailable):
+        await leases.renew_gateway(node, "new", bound_s=0.2)
+    await node.call(lambda client: client.execute_command(*allow.split()))

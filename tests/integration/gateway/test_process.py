@@ -57,6 +57,28 @@ async def test_sigterm_with_streams_open(
             assert found.waiting_for
 
 
+async def test_sigterm_while_redis_hangs(
+    redis_server: RedisServer, scheduler: ScriptedScheduler
+) -> None:
+    """With a stream open and nobody to tell that it leaves, the exit is clean and within the grace all the same."""
+    with (
+        gateway_process(redis_server, "--stop-grace-s", "6") as process,
+        grpc.insecure_channel(process.endpoints["grpc"]) as channel,
+    ):
+        stream = inference_service_pb2_grpc.InferenceServiceStub(channel).GenerateStream(request())
+        assert next(stream).accepted.request_id
+        redis_server.pause()
+        try:
+            process.process.send_signal(signal.SIGTERM)
+            with pytest.raises(grpc.RpcError) as caught:
+                list(stream)
+            status = process.process.wait(scaled(15))
+        finally:
+            redis_server.resume()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert status == 0, process.log
+
+
 def test_a_taken_port_is_said(redis_server: RedisServer) -> None:
     """No traceback: the flag and the address."""
     with gateway_process(redis_server) as first:

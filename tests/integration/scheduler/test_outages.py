@@ -60,6 +60,43 @@ async def test_a_stalled_redis_changes_no_leader(redis_server: RedisServer, node
             assert standby.metric("headrace_takeovers_total") == 0
 
 
+async def test_a_dead_leader_is_replaced_while_redis_is_hurt(
+    redis_server: RedisServer, node: Node
+):
+    """Redis hangs for a second again and again, never well for a whole lease: the standby leads all the same."""
+    worker = FakeWorker(step_s=0.02)
+    async with (
+        scheduling(redis_server.url, "s1") as leader,
+        serving(node) as gateway,
+    ):
+        async with working(worker, leader.address):
+            request_id = await gateway.admit((7, 7), max_tokens=60)
+            await gateway.until(request_id, lambda p: p.next_seq >= 5)
+        async with (
+            scheduling(redis_server.url, "s2") as standby,
+            working(FakeWorker(step_s=0.02), standby.address),
+            asyncio.TaskGroup() as tasks,
+        ):
+            await leader.die()
+            hurting = tasks.create_task(_hurt(redis_server, well_s=1.8))
+            progress = await gateway.ended(request_id, within_s=30)
+            hurting.cancel()
+            assert progress.choices[0].token_ids == expected((7, 7), 60)
+            assert standby.metric("headrace_takeovers_total") == 1
+
+
+async def _hurt(redis_server: RedisServer, well_s: float) -> None:
+    """Well for a while, then away for longer than any look waits, for ever."""
+    assert well_s < keys.LEADER_LEASE_MS / 1000
+    while True:
+        await asyncio.sleep(well_s)
+        redis_server.pause()
+        try:
+            await asyncio.sleep(1.0)
+        finally:
+            redis_server.resume()
+
+
 async def test_lost_connections_lose_nothing(redis_server: RedisServer, node: Node):
     """All connections are cut again and again: appends are repeated, readers skip what they know."""
     worker = FakeWorker(step_s=0.005)

@@ -52,3 +52,11 @@ def test_the_open_door() -> None:
     with pytest.raises(SettingsError):
         read("--grpc-host", "0.0.0.0")
     assert read("--grpc-host", "0.0.0.0", "--allow-unauthenticated").grpc_host == "0.0.0.0"
+
+
+@pytest.mark.parametrize("grace", ["0.5", "4", "30", "600"])
+def test_a_stop_fits_into_its_grace(grace: str) -> None:
+    """Its steps, each at its longest, leave something of any grace; most of it is for open streams."""
+    settings = read("--stop-grace-s", grace)
+    steps_s = settings.drain_s + settings.goodbye_s + settings.last_calls_s + settings.last_words_s
+    assert 0.7 * float(grace) <= settings.drain_s < steps_s < 0.9 * float(grace)
