@@ -1,10 +1,16 @@
 """Fixtures that any test may ask for."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.redis_server import RedisServer, running_redis
+
+
+def pytest_configure() -> None:
+    """Interrupts work in the tests' processes, also where the tests run in a shell's background, which ignores them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -20,11 +20,10 @@ PARTITION = Partition("m", 0)
 BINARIES = {"bundled": find_bundled_binary, "packaged": find_packaged_binary}
 
 
-@pytest.fixture(params=list(BINARIES))
+@pytest.fixture(params=["bundled", pytest.param("packaged", marks=pytest.mark.system)])
 def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
     binary = BINARIES[request.param]()
-    if binary is None:
-        pytest.skip("this machine has no packaged Redis; `make test-system` installs one")
+    assert binary is not None, f"no {request.param} Redis on this machine"
     with running_redis(binary=binary) as started:
         yield started
 

@@ -84,6 +84,8 @@ class FakeWorker:
     received: list[pb.ConnectResponse] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     running: dict[str, Sequence] = field(default_factory=dict)
+    crowds: list[frozenset[str]] = field(default_factory=list)
+    """What ran together behind each assignment."""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     outbox: asyncio.Queue[pb.ConnectRequest | None] = field(default_factory=asyncio.Queue)
     num_kv_blocks: int = 256
@@ -178,6 +180,7 @@ class FakeWorker:
         for assignment in message.assign.assignments:
             done = sum(len(choice.token_ids) for choice in assignment.resume.choices)
             self.running[assignment.body.request_id] = Sequence(assignment, done)
+        self.crowds.append(frozenset(self.running))
 
     def _on_cancel(self, message: pb.ConnectResponse) -> None:
         if not self.answers_cancel:

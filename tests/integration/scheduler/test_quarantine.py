@@ -35,32 +35,21 @@ async def test_suspects_run_alone_and_are_cleared(redis_server: RedisServer, nod
     async with scheduling(redis_server.url) as scheduler, serving(node) as gateway:
         suspects = [await gateway.admit((n, 7), max_tokens=6) for n in range(3)]
         await lose_workers(scheduler, 2, num_requests=3)
-        crowds: list[set[str]] = []
         worker = FakeWorker("w", "i")
         async with working(worker, scheduler.address):
             fresh = [await gateway.admit((n, 8), max_tokens=6) for n in range(5)]
-            watching = asyncio.create_task(_watch(worker, crowds))
             for number, request_id in enumerate(suspects):
                 progress = await gateway.ended(request_id)
                 assert progress.choices[0].token_ids == expected((number, 7), 6)
             for number, request_id in enumerate(fresh):
                 progress = await gateway.ended(request_id)
                 assert progress.choices[0].token_ids == expected((number, 8), 6)
-            watching.cancel()
         names = {str(request_id) for request_id in suspects}
-        assert {crowd for crowd in map(frozenset, crowds) if crowd & names} == {
+        assert {crowd for crowd in worker.crowds if crowd & names} == {
             frozenset({name}) for name in names
         }
         await eventually_empty(node)
         assert scheduler.metric("headrace_dead_letters_total") == 0
-
-
-async def _watch(worker: FakeWorker, crowds: list[set[str]]) -> None:
-    """Note what runs together whenever something is assigned."""
-    while True:
-        async with worker.changed:
-            await worker.changed.wait()
-            crowds.append(set(worker.running))
 
 
 async def test_a_death_in_quarantine_is_the_end(redis_server: RedisServer, node: Node):
