@@ -69,6 +69,7 @@ class Gateway:
             keepalive_s=settings.keepalive_s,
             resume_grace_s=settings.resume_grace_s,
         )
+        self._stories = Stories(runtime.tracing, runtime.metrics, log)
         self._catalogue = Catalogue(node, log)
         self._views = QueueViews(node, self._catalogue, log)
         self.tokenizer = PromptTokenizer(settings.tokenizer_threads)
@@ -154,7 +155,7 @@ class Gateway:
             ),
             attachment=attachment,
             lookup=lookup,
-            stories=Stories(runtime.tracing, runtime.metrics, runtime.log),
+            stories=self._stories,
             log=runtime.log,
             keepalive_s=settings.keepalive_s,
         )
@@ -177,6 +178,8 @@ class Gateway:
             serving = {
                 m.card.model: self._views.num_workers(m) > 0 for m in self._catalogue.models
             }
+            for name in serving.keys() - shown.keys():
+                self._stories.show_counters(name)
             for name in serving.keys() | shown.keys():
                 if serving.get(name, False) != shown.get(name):
                     await self._health.set_serving(

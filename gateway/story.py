@@ -8,7 +8,7 @@ from opentelemetry.trace import Span
 
 from common import telemetry_names as names
 from common.clock import monotonic_s
-from common.domain import GenerationRequest, TraceContext, Usage
+from common.domain import FinishReason, GenerationRequest, TraceContext, Usage
 from common.errors import HeadraceError
 from common.logs import Log, for_request
 from common.metrics import Metrics, model_labels
@@ -130,6 +130,14 @@ class Stories:
                 raise
             finally:
                 self._report(story, outcome)
+
+    def show_counters(self, model: str) -> None:
+        """Let counters of a model begin at 0: what appears with its first event shows no increase by it."""
+        labels = model_labels(model)
+        self._metrics.prompt_tokens.add(0, labels)
+        self._metrics.generation_tokens.add(0, labels)
+        for reason in FinishReason:
+            self._metrics.request_success.add(0, {**labels, "finish_reason": reason.value})
 
     def _report(self, story: Story, outcome: str) -> None:
         now_s = monotonic_s()

@@ -17,7 +17,7 @@ from scheduler.campaigns import Campaigns
 from scheduler.leadership import Leadership, Services
 from scheduler.lease import HeldLease
 from scheduler.settings import SchedulerSettings
-from scheduler.telemetry import PartitionGauges
+from scheduler.telemetry import PartitionGauges, show_counters
 from scheduler.worker_registry.doors import Doors
 from scheduler.worker_registry.worker_service import WorkerService
 
@@ -99,6 +99,7 @@ class Scheduler:
         add_WorkerServiceServicer_to_server(service, server)
 
     def _campaign(self, partition: Partition) -> Campaign:
+        show_counters(self.services.metrics, partition.model)
         return Campaign(
             self._node,
             partition,

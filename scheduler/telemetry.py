@@ -10,6 +10,24 @@ from common.request_status import RequestStatus
 from common.tracing import Tracing
 
 
+def show_counters(metrics: Metrics, model: str) -> None:
+    """Let counters of a model begin at 0: what appears with its first event shows no increase by it."""
+    labels = model_labels(model)
+    for counter in (
+        metrics.takeovers,
+        metrics.worker_losses,
+        metrics.dead_letters,
+        metrics.prompt_tokens,
+        metrics.generation_tokens,
+    ):
+        counter.add(0, labels)
+    for status in RequestStatus:
+        if status.is_final:
+            metrics.requests_ended.add(0, {**labels, "status": status.value})
+    for priority in Priority:
+        metrics.dispatched.add(0, class_labels(model, priority))
+
+
 class PartitionTelemetry:
     """Metrics and spans of one partition."""
 

@@ -32,6 +32,14 @@ class WorkerMeters:
         metrics.kv_cache_usage.watch(watch(lambda status: status.blocks_used / num_blocks))
         metrics.kv_blocks_used.watch(watch(lambda status: status.blocks_used))
         metrics.kv_blocks_total.watch(watch(lambda _: num_blocks))
+        # What appears with its first event shows no increase by it.
+        for counter in (
+            metrics.prompt_tokens,
+            metrics.generation_tokens,
+            metrics.preemptions,
+            metrics.session_reconnects,
+        ):
+            counter.add(0, dict(self._labels))
 
     def observe(self, report: StepReport) -> None:
         """Count what a step brought."""

@@ -14,6 +14,7 @@ from headrace.v1 import generation_pb2 as gen
 from tests.integration.gateway.conftest import RunningGateway, running_gateway
 from tests.integration.gateway.requests import drain, request
 from tests.integration.gateway.scripted_scheduler import ScriptedScheduler
+from tests.support.time_scale import scaled
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -80,3 +81,17 @@ async def test_metrics_of_ends_and_refusals(
         "headrace_num_streams 0.0",
     ):
         assert line in text, text
+
+
+async def test_counters_stand_before_their_first_event(gateway: RunningGateway) -> None:
+    """An increase from nothing shows on a dashboard only where nothing was shown before."""
+    wanted = [
+        'headrace_request_success_total{finish_reason="error",model_name="tiny"} 0.0',
+        'headrace_generation_tokens_total{model_name="tiny"} 0.0',
+        'headrace_prompt_tokens_total{model_name="tiny"} 0.0',
+    ]
+    text = ""
+    async with asyncio.timeout(scaled(10)):
+        while not all(line in text for line in wanted):
+            await asyncio.sleep(0.05)
+            text = gateway.runtime.metrics.scrape()[0].decode()

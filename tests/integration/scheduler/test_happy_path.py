@@ -53,6 +53,19 @@ async def test_a_new_models_card_is_stored(redis_server: RedisServer, node: Node
         assert decode_card(data or b"") == make_card()
 
 
+async def test_counters_stand_before_their_first_event(redis_server: RedisServer, node: Node):
+    """An increase from nothing shows on a dashboard only where nothing was shown before."""
+    worker = FakeWorker()
+    async with scheduling(redis_server.url) as scheduler, working(worker, scheduler.address):
+        await worker.until(lambda w: w.is_welcome)
+        shown = scheduler.metrics.scrape()[0].decode().splitlines()
+    label = f'model_name="{MODEL}"'
+    for name in ("takeovers", "worker_losses", "dead_letters", "generation_tokens"):
+        assert f"headrace_{name}_total{{{label}}} 0.0" in shown
+    assert f'headrace_dispatched_total{{class="critical",{label}}} 0.0' in shown
+    assert f'headrace_requests_ended_total{{{label},status="dead"}} 0.0' in shown
+
+
 async def test_a_wrong_card_is_refused(redis_server: RedisServer, node: Node):
     """A card that does not have the announced hash makes no model known."""
     worker = FakeWorker(bad_card=True)
