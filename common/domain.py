@@ -129,6 +129,15 @@ class SamplingParams:
     n: int = 1
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
+    @property
+    def has_penalties(self) -> bool:
+        """Whether drawing depends on the tokens before."""
+        return (
+            self.repetition_penalty != 1
+            or self.presence_penalty != 0
+            or self.frequency_penalty != 0
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class StopConditions:

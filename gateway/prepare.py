@@ -91,7 +91,12 @@ class Preparation:
             check_fields(draft, model.limits, findings)
             findings.raise_if_any()
             tokens = await self._tokenizer.tokens(model, draft.prompt)
-            max_tokens = max_tokens_of(draft.stop.max_tokens or None, len(tokens), model.limits)
+            max_tokens = max_tokens_of(
+                draft.stop.max_tokens or None,
+                len(tokens),
+                model.limits,
+                min_tokens=draft.stop.min_tokens or 0,
+            )
             refuse_unimplemented(draft)
             request_id = model.new_id()
             return Prepared(

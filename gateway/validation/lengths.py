@@ -11,8 +11,10 @@ def room_for(limits: ModelLimits, num_prompt_tokens: int) -> int:
     return min(limits.context_tokens, limits.kv_capacity_tokens) - num_prompt_tokens
 
 
-def max_tokens_of(requested: int | None, num_prompt_tokens: int, limits: ModelLimits) -> int:
-    """``max_tokens`` of a request, the default filled in.
+def max_tokens_of(
+    requested: int | None, num_prompt_tokens: int, limits: ModelLimits, *, min_tokens: int = 0
+) -> int:
+    """``max_tokens`` of a request, the default filled in; it never is less than ``min_tokens``.
 
     Raises:
         InvalidRequest: prompt and output cannot both fit.
@@ -28,18 +30,19 @@ def max_tokens_of(requested: int | None, num_prompt_tokens: int, limits: ModelLi
             requested,
             limits,
         )
-    if requested is None:
-        return min(limits.default_max_tokens, room)
-    if requested > room:
+    wanted = max(min_tokens, requested or 0)
+    if wanted > room:
         raise _too_long(
-            "stop.max_tokens",
+            "stop.max_tokens" if requested is not None else "stop.min_tokens",
             f"must be at most {room} behind a prompt of {num_prompt_tokens} tokens,"
-            f" is {requested}; {_limits_text(limits)}",
+            f" is {wanted}; {_limits_text(limits)}",
             num_prompt_tokens,
             requested,
             limits,
         )
-    return requested
+    return (
+        min(max(limits.default_max_tokens, min_tokens), room) if requested is None else requested
+    )
 
 
 def _limits_text(limits: ModelLimits) -> str:

@@ -5,15 +5,21 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from common.domain import SamplingParams
+from worker.engine.seen_tokens import SeenTokens
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How to draw a row's next token; the generator is keyed by (seed, choice, position)."""
+    """How to draw a row's next token; the generator is keyed by (seed, choice, position).
+
+    ``seen`` is there where a penalty asks for it. ``forbidden`` tokens cannot be drawn.
+    """
 
     params: SamplingParams
     choice: int
     position: int
+    seen: SeenTokens | None = None
+    forbidden: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from worker.engine.ending import EndRule
 from worker.engine.job import Job
 from worker.engine.report import Finish
 from worker.engine.runner import Draw
+from worker.engine.seen_tokens import SeenTokens
 from worker.engine.text_stream import TextStream
 from worker.kv.block_table import BlockTable
 
@@ -33,6 +34,7 @@ class Sequence:
         self.finish: Finish | None = None
         self._rule = rule
         self._text = text
+        self._seen = SeenTokens(job.prompt_token_ids) if job.sampling.has_penalties else None
         for token_id in job.generated.get(index, ()):
             if self.finish is None:
                 self.append(token_id)
@@ -67,12 +69,20 @@ class Sequence:
     @property
     def next_draw(self) -> Draw:
         """How to draw the token behind the known ones; its position alone keys the generator, so a resume draws the same."""
-        return Draw(self.job.sampling, self.index, self.num_known)
+        return Draw(
+            self.job.sampling,
+            self.index,
+            self.num_known,
+            seen=self._seen,
+            forbidden=self._rule.forbidden(self.num_generated),
+        )
 
     def append(self, token_id: int) -> str:
         """Add a generated token; the text that became certain with it. May end the sequence."""
         assert self.finish is None, self.finish
         self.token_ids.append(token_id)
+        if self._seen is not None:
+            self._seen.add(token_id)
         count = self.num_generated
         ending = self._rule.of_token(token_id, count)
         text = ""

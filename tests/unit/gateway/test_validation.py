@@ -235,21 +235,22 @@ def test_lengths(prompt: int, requested: int | None) -> None:
         assert caught.value.metadata["prompt_tokens"] == str(prompt)
 
 
+def test_a_least_length_raises_the_default_and_has_to_fit() -> None:
+    """Without max_tokens, min_tokens is what the default must cover."""
+    assert max_tokens_of(None, 10, LIMITS, min_tokens=5) == 16
+    assert max_tokens_of(None, 10, LIMITS, min_tokens=40) == 40
+    with pytest.raises(InvalidRequest) as caught:
+        max_tokens_of(None, 10, LIMITS, min_tokens=71)
+    assert caught.value.violations[0].field == "stop.min_tokens"
+
+
 def test_neutral_values_are_no_feature() -> None:
     """Whoever spells out the defaults asks for nothing."""
     refuse_unimplemented(
         Draft(
             "m",
             TEXT,
-            sampling=SamplingDraft(
-                n=1,
-                min_p=0,
-                typical_p=1,
-                repetition_penalty=1,
-                presence_penalty=0,
-                frequency_penalty=0,
-            ),
-            stop=StopDraft(min_tokens=0),
+            sampling=SamplingDraft(n=1),
             output=OutputDraft(top_logprobs=0),
         )
     )
@@ -260,7 +261,7 @@ def test_all_missing_features_are_named_together() -> None:
     draft = Draft(
         "m",
         TEXT,
-        sampling=SamplingDraft(n=2, presence_penalty=0.5),
+        sampling=SamplingDraft(n=2),
         constraint=ConstraintDraft("regex", "a"),
         adapter="lora",
         cache_salt="s",
@@ -270,7 +271,6 @@ def test_all_missing_features_are_named_together() -> None:
         refuse_unimplemented(draft)
     assert caught.value.fields == (
         "sampling.n",
-        "sampling.presence_penalty",
         "constraint",
         "adapter",
         "cache_salt",
