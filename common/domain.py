@@ -152,6 +152,17 @@ class StopConditions:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """What an answer carries beside text. ``top_logprobs`` alternatives stand beside each log probability."""
+
+    token_ids: bool = True
+    logprobs: bool = False
+    top_logprobs: int = 0
+    prompt_logprobs: bool = False
+    echo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens counted so far; cumulative and exact however a request ends."""
 
@@ -210,7 +221,7 @@ class GenerationRequest:
     tenant: str = ""
     client_request_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    wants_token_ids: bool = True
+    output: OutputOptions = OutputOptions()
     resumable: bool = False
     hold: bool = True
     trace: TraceContext = TraceContext()

@@ -4,9 +4,9 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
-from common.domain import SamplingParams, StopConditions
+from common.domain import OutputOptions, SamplingParams, StopConditions
 from common.model_card import ModelCard
-from gateway.draft import SamplingDraft, StopDraft
+from gateway.draft import OutputDraft, SamplingDraft, StopDraft
 
 _SEED_BITS = 63
 
@@ -46,6 +46,18 @@ def stop_of(draft: StopDraft, max_tokens: int) -> StopConditions:
         stop_token_ids=tuple(draft.stop_token_ids),
         include_stop_in_output=draft.include_stop_in_output,
         ignore_eos=draft.ignore_eos,
+    )
+
+
+def output_of(draft: OutputDraft) -> OutputOptions:
+    """Definite output options; who asks for alternatives asks for log probabilities."""
+    top_logprobs = draft.top_logprobs or 0
+    return OutputOptions(
+        token_ids=draft.token_ids,
+        logprobs=draft.logprobs or top_logprobs > 0,
+        top_logprobs=top_logprobs,
+        prompt_logprobs=draft.prompt_logprobs,
+        echo=draft.echo,
     )
 
 

@@ -24,10 +24,6 @@ def _sampling(sampling: SamplingDraft) -> Iterator[str]:
 
 def _rest(draft: Draft) -> Iterator[str]:
     asked_for = {
-        "output.logprobs": draft.output.logprobs,
-        "output.top_logprobs": draft.output.top_logprobs,
-        "output.prompt_logprobs": draft.output.prompt_logprobs,
-        "output.echo": draft.output.echo,
         "constraint": draft.constraint is not None,
         "adapter": draft.adapter,
         "cache_salt": draft.cache_salt,

@@ -2,16 +2,18 @@
 
 logits [rows, vocabulary]
   1 check     a row with NaN or infinity fails here, alone
-  2 adjust    logit bias, penalties, forbidden tokens
-  3 greedy    rows with temperature 0 take the largest
-  4 filter    temperature, top-k, top-p, min-p, typical
-  5 draw      one uniform number a row, by (seed, choice, position)
+  2 keep      rows whose log probabilities are wanted, as they are: those are the model's own
+  3 adjust    logit bias, penalties, forbidden tokens
+  4 greedy    rows with temperature 0 take the largest
+  5 filter    temperature, top-k, top-p, min-p, typical
+  6 draw      one uniform number a row, by (seed, choice, position)
 
 A row whose top-k is small goes on with the few blocks of the vocabulary in which its k largest stand (``blocks``); which
 way a row goes depends on its own parameters alone.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 import torch
@@ -21,6 +23,7 @@ from worker.engine.runner import Draw, Drawn, RowFailed
 from worker.sampling import filters
 from worker.sampling.adjust import adjust
 from worker.sampling.blocks import SIZE, cut, taken, totals
+from worker.sampling.scores import scores
 from worker.sampling.uniform import uniforms
 
 NUMERIC = "NUMERIC"
@@ -38,16 +41,37 @@ def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn | RowFaile
     if broken:
         # What a broken row holds must not matter: it goes on as zeros and its token is thrown away.
         logits[broken] = 0.0
+    raw = _wanted(logits, draws)
     adjust(logits, draws)
     blocks = cut(logits)
     summits = blocks.amax(dim=-1)
     tokens = _greedy(blocks, summits)
     for way, rows in _by_way(draws, summits.shape[-1]).items():
         tokens[rows] = _draw(blocks, summits, rows, draws, way)
+    drawn = tokens.tolist()
+    found = scores(raw.logits, [drawn[row] for row in raw.rows], raw.num_top)
+    of_row = dict(zip(raw.rows, found, strict=True))
     return [
-        RowFailed(NUMERIC, "the model's output is not a number") if row in broken else Drawn(token)
-        for row, token in enumerate(tokens.tolist())
+        RowFailed(NUMERIC, "the model's output is not a number")
+        if row in broken
+        else Drawn(token, of_row.get(row))
+        for row, token in enumerate(drawn)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """Rows whose log probabilities are wanted, as the model gave them."""
+
+    rows: list[int]
+    logits: torch.Tensor
+    num_top: list[int]
+
+
+def _wanted(logits: torch.Tensor, draws: Sequence[Draw]) -> _Raw:
+    pairs = [(row, draw.num_top) for row, draw in enumerate(draws) if draw.num_top is not None]
+    rows = [row for row, _ in pairs]
+    return _Raw(rows, logits[rows], [num_top for _, num_top in pairs])
 
 
 def _broken(logits: torch.Tensor) -> list[int]:

@@ -9,8 +9,9 @@ else overwrote gives other tokens, and the tests that compare tokens see it.
 import time
 from collections.abc import Callable, Sequence
 
-from worker.engine.runner import Draw, Drawn, Row, RowFailed, RowResult
+from worker.engine.runner import Draw, Drawn, Row, RowFailed, RowResult, Scored
 from worker.simulated.choice import LOOK_BACK_TOKENS, choose_token
+from worker.simulated.scores import scores_of
 from worker.simulated.settings import SimulatedSettings
 from worker.simulated.vocabulary import VOCAB_SIZE
 
@@ -66,9 +67,17 @@ class SimulatedRunner:
             self._tokens[slot] = token_id
         if row.inject_nan:
             return RowFailed(NUMERIC, "the logits are not numbers")
-        if row.draw is None:
-            return None
-        return Drawn(self._draw(row, row.draw, value))
+        scores = tuple(
+            scores_of(self._hashes[self._slot(row, position)], token_id, row.num_top)
+            for position, token_id in enumerate(row.targets, row.start)
+        )
+        drawn = None if row.draw is None else self._drawn(row, row.draw, value)
+        return Scored(scores, drawn) if scores else drawn
+
+    def _drawn(self, row: Row, draw: Draw, value: int) -> Drawn:
+        token_id = self._draw(row, draw, value)
+        wanted = draw.num_top
+        return Drawn(token_id, None if wanted is None else scores_of(value, token_id, wanted))
 
     def _draw(self, row: Row, draw: Draw, value: int) -> int:
         num_known = row.start + len(row.token_ids)

@@ -78,6 +78,7 @@ def test_every_flag_of_a_generation_reaches_its_field():
         "generate hi --min-p 0.1 --typical-p 0.9 --repetition-penalty 1.2 --presence-penalty -1"
     )
     words += " --frequency-penalty 0.5 --min-tokens 3 --max-tokens 9 --seed 4 --stop-token-id 5"
+    words += " --echo --top-logprobs 2 --logprobs --prompt-logprobs"
     words += " --stop-token-id 6 --include-stop --ignore-eos --logit-bias 7=-3 --logit-bias 8=2.5"
     arguments = build_parser("here:1").parse_args(words.split())
     request = build_request("hi", **generation_options(arguments, "m"))
@@ -89,6 +90,10 @@ def test_every_flag_of_a_generation_reaches_its_field():
     assert stop.include_stop_in_output
     assert stop.ignore_eos
     assert not sampling.HasField("temperature")
+    output = request.output
+    assert (output.echo, output.logprobs, output.top_logprobs, output.prompt_logprobs) == (
+        True, True, 2, True,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("bias", ["7", "x=1", "7=much"])

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from headrace.cli.flag_values import seconds, whole
+from headrace.v1 import generation_pb2 as gen
 
 Kind = Callable[[str], int | float]
 
@@ -67,6 +68,7 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ignore-eos", action="store_true", default=None, help="go on behind the model's own end"
     )
+    add_output(parser)
     parser.add_argument("--priority", choices=["batch", "normal", "high", "critical"])
     parser.add_argument(
         "--timeout",
@@ -74,6 +76,36 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="longest time from acceptance to the end",
     )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """What the answer carries beside text."""
+    parser.add_argument(
+        "--top-logprobs",
+        type=_COUNT,
+        metavar="N",
+        help="log probabilities with so many alternatives, in the facts that --json prints",
+    )
+    parser.add_argument(
+        "--logprobs", action="store_true", default=None, help="log probabilities, for --json"
+    )
+    parser.add_argument(
+        "--prompt-logprobs",
+        action="store_true",
+        default=None,
+        help="log probabilities of the prompt, for --json",
+    )
+    parser.add_argument(
+        "--echo", action="store_true", default=None, help="repeat the prompt before the answer"
+    )
+
+
+def output_of(arguments: argparse.Namespace) -> gen.OutputOptions | None:
+    """The output options that were asked for; None for none."""
+    names = ("logprobs", "top_logprobs", "prompt_logprobs", "echo")
+    given = {name: getattr(arguments, name) for name in names}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    return gen.OutputOptions(**wanted) if wanted else None
 
 
 class _Merge(argparse.Action):

@@ -3,7 +3,7 @@
 import argparse
 
 from headrace.cli.exits import NothingServed, UsageError
-from headrace.cli.generation_arguments import OPTION_NAMES
+from headrace.cli.generation_arguments import OPTION_NAMES, output_of
 from headrace.client import Client, GenerateOptions, PromptLike
 from headrace.v1 import inference_service_pb2 as pb
 
@@ -24,6 +24,9 @@ def generation_options(arguments: argparse.Namespace, model: str) -> GenerateOpt
     options: GenerateOptions = {"model": model}
     given = {name: getattr(arguments, name) for name in OPTION_NAMES}
     options.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item]
+    output = output_of(arguments)
+    if output is not None:
+        options["output"] = output
     return options
 
 
