@@ -129,6 +129,15 @@ class SamplingParams:
     n: int = 1
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
+    @property
+    def has_penalties(self) -> bool:
+        """Whether drawing depends on the tokens before."""
+        return (
+            self.repetition_penalty != 1
+            or self.presence_penalty != 0
+            or self.frequency_penalty != 0
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class StopConditions:
@@ -140,6 +149,17 @@ class StopConditions:
     stop_token_ids: tuple[int, ...] = ()
     include_stop_in_output: bool = False
     ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """What an answer carries beside text. ``top_logprobs`` alternatives stand beside each log probability."""
+
+    token_ids: bool = True
+    logprobs: bool = False
+    top_logprobs: int = 0
+    prompt_logprobs: bool = False
+    echo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +221,7 @@ class GenerationRequest:
     tenant: str = ""
     client_request_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    wants_token_ids: bool = True
+    output: OutputOptions = OutputOptions()
     resumable: bool = False
     hold: bool = True
     trace: TraceContext = TraceContext()

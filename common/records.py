@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from common.domain import FinishReason, MatchedStop, Usage
+from common.logprobs import Logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,21 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class TokensRecord:
-    """New tokens of one choice; ``text_chars[i]`` characters of ``text`` became certain with token i."""
+    """New tokens of one choice; ``text_chars[i]`` characters of ``text`` became certain with token i.
+
+    ``logprobs`` has an entry for each token, or none at all.
+    """
 
     seq: int
     index: int
     token_ids: tuple[int, ...]
     text: str
     text_chars: tuple[int, ...]
+    logprobs: tuple[Logprobs, ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.token_ids) == len(self.text_chars), self
+        assert len(self.logprobs) in (0, len(self.token_ids)), self
         assert sum(self.text_chars) == len(self.text), self
 
     @property
@@ -59,6 +65,7 @@ class TokensRecord:
             self.token_ids[count:],
             self.text[chars:],
             self.text_chars[count:],
+            self.logprobs[count:],
         )
 
 
@@ -69,6 +76,7 @@ class PromptRecord:
     cached_tokens: int
     worker_id: str
     after_s: float = 0.0
+    logprobs: tuple[Logprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,7 @@ class ChoiceProgress:
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
     text_chars: list[int] = field(default_factory=list)
+    logprobs: list[Logprobs] = field(default_factory=list)
     finish: FinishRecord | None = None
 
 
@@ -164,6 +173,7 @@ class Progress:
         choice.token_ids += fact.token_ids
         choice.text += fact.text
         choice.text_chars += fact.text_chars
+        choice.logprobs += fact.logprobs
         if len(self.choices) > 1:
             self.seq_choices += [fact.index] * len(fact.token_ids)
 
@@ -205,6 +215,7 @@ class Progress:
                 tuple(choice.token_ids[first:last]),
                 choice.text[chars[choice.index] : text_end],
                 text_chars,
+                tuple(choice.logprobs[first:last]),
             )
             done[choice.index], chars[choice.index] = last, text_end
             if end > from_seq:

@@ -4,9 +4,9 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
-from common.domain import SamplingParams, StopConditions
+from common.domain import OutputOptions, SamplingParams, StopConditions
 from common.model_card import ModelCard
-from gateway.draft import SamplingDraft, StopDraft
+from gateway.draft import OutputDraft, SamplingDraft, StopDraft
 
 _SEED_BITS = 63
 
@@ -28,6 +28,12 @@ def sampling_of(
         temperature=_first(draft.temperature, card.default_temperature, 1.0),
         top_p=_first(draft.top_p, card.default_top_p, 1.0),
         top_k=max(0, top_k),
+        min_p=_first(draft.min_p, 0.0),
+        typical_p=_first(draft.typical_p, 1.0),
+        repetition_penalty=_first(draft.repetition_penalty, 1.0),
+        presence_penalty=_first(draft.presence_penalty, 0.0),
+        frequency_penalty=_first(draft.frequency_penalty, 0.0),
+        logit_bias=dict(draft.logit_bias),
     )
 
 
@@ -35,10 +41,23 @@ def stop_of(draft: StopDraft, max_tokens: int) -> StopConditions:
     """Definite stop conditions."""
     return StopConditions(
         max_tokens=max_tokens,
+        min_tokens=draft.min_tokens or 0,
         stop=tuple(draft.stop),
         stop_token_ids=tuple(draft.stop_token_ids),
         include_stop_in_output=draft.include_stop_in_output,
         ignore_eos=draft.ignore_eos,
+    )
+
+
+def output_of(draft: OutputDraft) -> OutputOptions:
+    """Definite output options; who asks for alternatives asks for log probabilities."""
+    top_logprobs = draft.top_logprobs or 0
+    return OutputOptions(
+        token_ids=draft.token_ids,
+        logprobs=draft.logprobs or top_logprobs > 0,
+        top_logprobs=top_logprobs,
+        prompt_logprobs=draft.prompt_logprobs,
+        echo=draft.echo,
     )
 
 

@@ -74,6 +74,7 @@ class Delivery:
                 choice = choices.setdefault(event.index, ChoiceProgress(event.index))
                 if isinstance(event, Delta):
                     choice.token_ids += event.token_ids
+                    choice.logprobs += event.logprobs
                     texts.setdefault(event.index, []).extend(event.texts)
                     continue
                 choice.finish = event
@@ -91,10 +92,11 @@ class Delivery:
                 self._mailbox.prompt_usage,
                 event.end_seq,
                 with_ids=self._with_ids,
+                logprobs=event.logprobs,
             )
         if isinstance(event, FinishRecord):
             return public.finish_event(event, self._story.usage)
-        return public.prompt_event(self._story.usage, 0)
+        return public.prompt_event(event, self._story.usage, 0)
 
     def _note(self, event: Event) -> None:
         story = self._story

@@ -95,4 +95,4 @@ class Generation:
                 seed=request.sampling.seed,
                 admitted_ms=admitted.admitted_ms,
             )
-            yield Opened(facts, follower, request.wants_token_ids)
+            yield Opened(facts, follower, request.output.token_ids)

@@ -16,13 +16,13 @@ from common.telemetry_names import SpanName
 from common.tracing import Tracing, context_of
 from gateway.caller import Caller
 from gateway.catalogue import Catalogue
-from gateway.defaults import sampling_of, stop_of
+from gateway.defaults import output_of, sampling_of, stop_of
 from gateway.draft import Draft, PromptDraft
 from gateway.model import Model
 from gateway.tokenize import PromptTokenizer
 from gateway.validation.fields import check_fields, check_model, check_prompt, check_tenant
 from gateway.validation.findings import Findings
-from gateway.validation.lengths import max_tokens_of
+from gateway.validation.lengths import check_prompt_logprobs, max_tokens_of
 from gateway.validation.unimplemented import refuse_unimplemented
 
 # Where the model itself is misnamed, the other fields are still looked at, without a model's limits.
@@ -55,7 +55,7 @@ class Prepared:
             model_revision=request.model_revision,
             trace=trace,
             seed=request.sampling.seed,
-            wants_token_ids=request.wants_token_ids,
+            wants_token_ids=request.output.token_ids,
         )
 
 
@@ -91,7 +91,13 @@ class Preparation:
             check_fields(draft, model.limits, findings)
             findings.raise_if_any()
             tokens = await self._tokenizer.tokens(model, draft.prompt)
-            max_tokens = max_tokens_of(draft.stop.max_tokens or None, len(tokens), model.limits)
+            max_tokens = max_tokens_of(
+                draft.stop.max_tokens,
+                len(tokens),
+                model.limits,
+                min_tokens=draft.stop.min_tokens or 0,
+            )
+            check_prompt_logprobs(draft.output, len(tokens))
             refuse_unimplemented(draft)
             request_id = model.new_id()
             return Prepared(
@@ -107,7 +113,7 @@ class Preparation:
                     tenant=caller.tenant,
                     client_request_id=draft.client_request_id,
                     labels=dict(draft.labels),
-                    wants_token_ids=draft.output.token_ids,
+                    output=output_of(draft.output),
                     resumable=draft.resumable,
                     hold=draft.hold,
                     trace=context_of(span),

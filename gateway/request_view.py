@@ -56,6 +56,7 @@ def _add_result(
         public.generate_response(
             facts,
             [*result.progress.choices.values()],
+            result.progress.prompt,
             result.usage,
             result.timings,
             with_ids=with_ids,

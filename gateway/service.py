@@ -182,6 +182,7 @@ class InferenceService(rpc.InferenceServiceServicer):
                 return public.generate_response(
                     opened.facts,
                     choices,
+                    opened.follower.mailbox.prompt,
                     story.usage,
                     story.finish.timings,
                     with_ids=opened.with_ids,

@@ -147,7 +147,12 @@ class LedRequest:
             if self.first_token_s is None:
                 self.first_token_s = now_s
             tokens = TokensRecord(
-                self.next_seq, output.index, output.token_ids, output.text, output.text_chars
+                self.next_seq,
+                output.index,
+                output.token_ids,
+                output.text,
+                output.text_chars,
+                output.logprobs,
             )
             self.next_seq = tokens.end_seq
             records.append(self._record(tokens))

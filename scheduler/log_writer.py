@@ -150,4 +150,5 @@ def _joined(first: TokensRecord, second: TokensRecord) -> TokensRecord:
         first.token_ids + second.token_ids,
         first.text + second.text,
         first.text_chars + second.text_chars,
+        first.logprobs + second.logprobs,
     )

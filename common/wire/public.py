@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from common.domain import Usage
+from common.logprobs import Logprobs
 from common.model_card import ModelCard
-from common.records import ChoiceProgress, FinishRecord, Timings
+from common.records import ChoiceProgress, FinishRecord, PromptRecord, Timings
 from common.request_status import RequestStatus
 from common.wire import vocabulary
+from common.wire.logprobs import logprobs_to_pb
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 
@@ -47,12 +49,14 @@ def accepted_event(facts: AcceptedFacts, seq: int) -> pb.GenerateStreamResponse:
     )
 
 
-def prompt_event(usage: Usage, seq: int) -> pb.GenerateStreamResponse:
+def prompt_event(prompt: PromptRecord, usage: Usage, seq: int) -> pb.GenerateStreamResponse:
     """A worker took up the prompt."""
     return pb.GenerateStreamResponse(
         seq=seq,
         prompt=gen.PromptProcessed(
-            prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_prompt_tokens
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_prompt_tokens,
+            logprobs=logprobs_to_pb(prompt.logprobs),
         ),
         usage=vocabulary.usage_to_pb(usage),
     )
@@ -67,6 +71,7 @@ def delta_event(
     completion_tokens: int,
     *,
     with_ids: bool,
+    logprobs: Sequence[Logprobs] = (),
 ) -> pb.GenerateStreamResponse:
     """New output. ``usage`` is that of the prompt; with this event, ``completion_tokens`` are generated.
 
@@ -80,6 +85,8 @@ def delta_event(
     delta.text = text
     if with_ids:
         delta.token_ids.extend(token_ids)
+    if logprobs:
+        delta.logprobs.extend(logprobs_to_pb(logprobs))
     counted = message.usage
     counted.prompt_tokens = usage.prompt_tokens
     counted.completion_tokens = completion_tokens
@@ -116,6 +123,7 @@ def keepalive_event(
 def generate_response(
     facts: AcceptedFacts,
     choices: Sequence[ChoiceProgress],
+    prompt: PromptRecord | None,
     usage: Usage,
     timings: Timings | None,
     *,
@@ -133,6 +141,7 @@ def generate_response(
         usage=vocabulary.usage_to_pb(usage),
         seed=facts.seed,
         timings=None if timings is None else vocabulary.timings_to_pb(timings),
+        prompt_logprobs=logprobs_to_pb(() if prompt is None else prompt.logprobs),
     )
 
 
@@ -152,7 +161,10 @@ def model_to_pb(card: ModelCard, num_workers: int) -> pb.Model:
 
 def _choice(choice: ChoiceProgress, *, with_ids: bool) -> gen.Choice:
     message = gen.Choice(
-        index=choice.index, text=choice.text, token_ids=choice.token_ids if with_ids else None
+        index=choice.index,
+        text=choice.text,
+        token_ids=choice.token_ids if with_ids else None,
+        logprobs=logprobs_to_pb(choice.logprobs),
     )
     if choice.finish is not None:
         message.finish_reason = vocabulary.finish_reason_to_pb(choice.finish.reason)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf.message import DecodeError
 
-from common.domain import Usage
+from common.domain import OutputOptions, Usage
 from common.records import (
     ChoiceProgress,
     Failure,
@@ -20,6 +20,7 @@ from common.records import (
 )
 from common.request_status import RequestStatus
 from common.wire import vocabulary
+from common.wire.logprobs import logprobs_from_pb, logprobs_to_pb
 from headrace.internal.v1 import records_pb2 as pb
 
 _CODE_NUMBER = {code.name: code.value[0] for code in grpc.StatusCode}
@@ -93,7 +94,7 @@ def encode_terminal(record: TerminalRecord) -> bytes:
         worker_id=record.worker_id,
         seed=record.seed,
         model_revision=record.model_revision,
-        output=vocabulary.output_to_pb(wants_token_ids=record.wants_token_ids),
+        output=vocabulary.output_to_pb(OutputOptions(token_ids=record.wants_token_ids)),
         prompt_tokens=record.prompt_tokens,
     ).SerializeToString()
 
@@ -131,6 +132,7 @@ def progress_to_pb(progress: Progress) -> pb.Progress:
                 token_ids=choice.token_ids,
                 text=choice.text,
                 text_chars=choice.text_chars,
+                logprobs=logprobs_to_pb(choice.logprobs),
                 finish=None if choice.finish is None else finish_to_pb(choice.finish),
             )
             for choice in progress.choices.values()
@@ -151,6 +153,7 @@ def progress_from_pb(message: pb.Progress) -> Progress:
                 token_ids=list(choice.token_ids),
                 text=choice.text,
                 text_chars=list(choice.text_chars),
+                logprobs=list(logprobs_from_pb(choice.logprobs)),
                 finish=finish_from_pb(choice.finish) if choice.HasField("finish") else None,
             )
             for choice in message.choices
@@ -188,12 +191,18 @@ def prompt_to_pb(prompt: PromptRecord) -> pb.PromptRecord:
         cached_tokens=prompt.cached_tokens,
         worker_id=prompt.worker_id,
         after_us=max(0, round(prompt.after_s * 1e6)),
+        logprobs=logprobs_to_pb(prompt.logprobs),
     )
 
 
 def prompt_from_pb(message: pb.PromptRecord) -> PromptRecord:
     """A prompt taken up, from its message."""
-    return PromptRecord(message.cached_tokens, message.worker_id, message.after_us / 1e6)
+    return PromptRecord(
+        message.cached_tokens,
+        message.worker_id,
+        message.after_us / 1e6,
+        logprobs_from_pb(message.logprobs),
+    )
 
 
 def finish_to_pb(finish: FinishRecord) -> pb.FinishRecord:
@@ -237,6 +246,7 @@ def _log_record_to_pb(record: LogRecord) -> pb.LogRecord:
                     token_ids=tokens.token_ids,
                     text=tokens.text,
                     text_chars=tokens.text_chars,
+                    logprobs=logprobs_to_pb(tokens.logprobs),
                 )
             )
         case FinishRecord() as finish:
@@ -259,6 +269,7 @@ def _log_record_from_pb(message: pb.LogRecord) -> LogRecord:
                 tuple(tokens.token_ids),
                 tokens.text,
                 tuple(tokens.text_chars),
+                logprobs_from_pb(tokens.logprobs),
             )
         case "finish":
             fact = finish_from_pb(message.finish)

@@ -2,7 +2,7 @@
 
 from google.protobuf.message import DecodeError
 
-from common.domain import GenerationRequest, OrderingHeader, TraceContext
+from common.domain import GenerationRequest, OrderingHeader, OutputOptions, TraceContext
 from common.wire import vocabulary
 from common.wire.records import UndecodableError
 from headrace.internal.v1 import records_pb2 as pb
@@ -17,7 +17,7 @@ def encode_body(request: GenerationRequest) -> bytes:
         prompt_token_ids=request.prompt_token_ids,
         sampling=vocabulary.sampling_to_pb(request.sampling),
         stop=vocabulary.stop_to_pb(request.stop),
-        output=vocabulary.output_to_pb(wants_token_ids=request.wants_token_ids),
+        output=vocabulary.output_to_pb(request.output),
         priority=vocabulary.priority_to_pb(request.priority),
         tenant=request.tenant,
         client_request_id=request.client_request_id,
@@ -55,7 +55,7 @@ def request_from_body(body: pb.RequestBody) -> GenerationRequest:
         tenant=body.tenant,
         client_request_id=body.client_request_id,
         labels=dict(body.labels),
-        wants_token_ids=vocabulary.wants_token_ids(body.output),
+        output=vocabulary.output_from_pb(body.output),
         resumable=body.resumable,
         hold=body.hold,
         trace=TraceContext(body.traceparent, body.tracestate),
@@ -75,7 +75,7 @@ def encode_header(header: OrderingHeader) -> bytes:
         traceparent=header.trace.traceparent,
         tracestate=header.trace.tracestate,
         seed=header.seed,
-        output=vocabulary.output_to_pb(wants_token_ids=header.wants_token_ids),
+        output=vocabulary.output_to_pb(OutputOptions(token_ids=header.wants_token_ids)),
     ).SerializeToString()
 
 

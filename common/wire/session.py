@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from common.domain import FinishReason, MatchedStop, TraceContext
+from common.logprobs import Logprobs
 from common.records import Failure, Progress, PromptRecord
 from common.wire import vocabulary
+from common.wire.logprobs import logprobs_from_pb
 from common.wire.records import UndecodableError, failure_from_pb, progress_to_pb, prompt_from_pb
 from common.wire.request import parse_body
 from headrace.internal.v1 import records_pb2
@@ -91,6 +93,7 @@ class SequenceOutput:
     text_chars: tuple[int, ...]
     finish: SequenceFinish | None
     prompt: PromptRecord | None
+    logprobs: tuple[Logprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,8 @@ def _sequence_from_pb(message: pb.SequenceOutput) -> SequenceOutput:
     token_ids = tuple(message.token_ids)
     if len(token_ids) != len(text_chars) or sum(text_chars) != len(text):
         raise UndecodableError(f"{message.request_id}: text does not match its tokens")
+    if len(message.logprobs) not in (0, len(token_ids)):
+        raise UndecodableError(f"{message.request_id}: log probabilities do not match its tokens")
     return SequenceOutput(
         message.request_id,
         message.epoch,
@@ -194,6 +199,7 @@ def _sequence_from_pb(message: pb.SequenceOutput) -> SequenceOutput:
         text_chars,
         _finish_from_pb(message.finish) if message.HasField("finish") else None,
         prompt_from_pb(message.prompt) if message.HasField("prompt") else None,
+        logprobs_from_pb(message.logprobs),
     )
 
 

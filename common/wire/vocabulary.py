@@ -3,6 +3,7 @@
 from common.domain import (
     FinishReason,
     MatchedStop,
+    OutputOptions,
     Priority,
     SamplingParams,
     StopConditions,
@@ -194,9 +195,26 @@ def stop_from_pb(message: pb.StopConditions) -> StopConditions:
     )
 
 
-def output_to_pb(*, wants_token_ids: bool) -> pb.OutputOptions:
-    """What an answer carries."""
-    return pb.OutputOptions(token_ids=wants_token_ids)
+def output_to_pb(value: OutputOptions) -> pb.OutputOptions:
+    """What an answer carries: every field is set."""
+    return pb.OutputOptions(
+        token_ids=value.token_ids,
+        logprobs=value.logprobs,
+        top_logprobs=value.top_logprobs,
+        prompt_logprobs=value.prompt_logprobs,
+        echo=value.echo,
+    )
+
+
+def output_from_pb(message: pb.OutputOptions) -> OutputOptions:
+    """What an answer carries (written by ``output_to_pb``)."""
+    return OutputOptions(
+        token_ids=wants_token_ids(message),
+        logprobs=message.logprobs,
+        top_logprobs=message.top_logprobs,
+        prompt_logprobs=message.prompt_logprobs,
+        echo=message.echo,
+    )
 
 
 def wants_token_ids(message: pb.OutputOptions) -> bool:

@@ -1,8 +1,9 @@
 """What a follower is given, in plain values: output, the taking up of the prompt, ends of choices."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
+from common.logprobs import Logprobs
 from common.records import FinishRecord, PromptRecord, TokensRecord
 
 
@@ -14,11 +15,18 @@ class Delta:
     index: int
     token_ids: list[int]
     texts: list[str]
+    logprobs: list[Logprobs] = field(default_factory=list)
 
     @classmethod
     def of(cls, tokens: TokensRecord) -> Self:
         """The output of one record."""
-        return cls(tokens.seq, tokens.index, list(tokens.token_ids), [tokens.text])
+        return cls(
+            tokens.seq,
+            tokens.index,
+            list(tokens.token_ids),
+            [tokens.text],
+            list(tokens.logprobs),
+        )
 
     @property
     def end_seq(self) -> int:
@@ -38,6 +46,7 @@ class Delta:
         """Become one with ``later``."""
         self.token_ids += later.token_ids
         self.texts += later.texts
+        self.logprobs += later.logprobs
 
 
 Event = Delta | PromptRecord | FinishRecord

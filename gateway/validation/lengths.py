@@ -2,7 +2,10 @@
 
 from common.domain import ModelLimits
 from common.errors import FieldViolation, InvalidRequest
+from gateway.draft import OutputDraft
 
+# About 1 MB in the log, and again in each checkpoint.
+MAX_PROMPT_LOGPROBS = 1 << 16
 REASON = "CONTEXT_LENGTH_EXCEEDED"
 
 
@@ -11,8 +14,10 @@ def room_for(limits: ModelLimits, num_prompt_tokens: int) -> int:
     return min(limits.context_tokens, limits.kv_capacity_tokens) - num_prompt_tokens
 
 
-def max_tokens_of(requested: int | None, num_prompt_tokens: int, limits: ModelLimits) -> int:
-    """``max_tokens`` of a request, the default filled in.
+def max_tokens_of(
+    requested: int | None, num_prompt_tokens: int, limits: ModelLimits, *, min_tokens: int = 0
+) -> int:
+    """``max_tokens`` of a request, the default filled in; it never is less than ``min_tokens``.
 
     Raises:
         InvalidRequest: prompt and output cannot both fit.
@@ -20,7 +25,8 @@ def max_tokens_of(requested: int | None, num_prompt_tokens: int, limits: ModelLi
     if num_prompt_tokens == 0:
         raise InvalidRequest([FieldViolation("prompt", "must hold at least one token")])
     room = room_for(limits, num_prompt_tokens)
-    if room < 1:
+    # A prompt that is only scored needs no room behind it.
+    if room < (0 if requested == 0 else 1):
         raise _too_long(
             "prompt",
             f"must leave room for output: has {num_prompt_tokens} tokens, {_limits_text(limits)}",
@@ -28,18 +34,33 @@ def max_tokens_of(requested: int | None, num_prompt_tokens: int, limits: ModelLi
             requested,
             limits,
         )
-    if requested is None:
-        return min(limits.default_max_tokens, room)
-    if requested > room:
+    wanted = max(min_tokens, requested or 0)
+    if wanted > room:
         raise _too_long(
-            "stop.max_tokens",
+            "stop.max_tokens" if requested is not None else "stop.min_tokens",
             f"must be at most {room} behind a prompt of {num_prompt_tokens} tokens,"
-            f" is {requested}; {_limits_text(limits)}",
+            f" is {wanted}; {_limits_text(limits)}",
             num_prompt_tokens,
             requested,
             limits,
         )
-    return requested
+    return (
+        min(max(limits.default_max_tokens, min_tokens), room) if requested is None else requested
+    )
+
+
+def check_prompt_logprobs(output: OutputDraft, num_prompt_tokens: int) -> None:
+    """Log probabilities of a prompt come in one piece, which must not become too large.
+
+    Raises:
+        InvalidRequest: there would be too many of them.
+    """
+    if not output.prompt_logprobs:
+        return
+    num_entries = num_prompt_tokens * (1 + (output.top_logprobs or 0))
+    if num_entries > MAX_PROMPT_LOGPROBS:
+        text = f"must come to at most {MAX_PROMPT_LOGPROBS} entries, tokens times alternatives; are {num_entries}"
+        raise InvalidRequest([FieldViolation("output.prompt_logprobs", text)])
 
 
 def _limits_text(limits: ModelLimits) -> str:

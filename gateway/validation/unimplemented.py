@@ -18,28 +18,12 @@ def refuse_unimplemented(draft: Draft) -> None:
 
 
 def _sampling(sampling: SamplingDraft) -> Iterator[str]:
-    neutral = {
-        "n": 1,
-        "min_p": 0.0,
-        "typical_p": 1.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-    }
-    for name, value in neutral.items():
-        if getattr(sampling, name) not in (None, value):
-            yield f"sampling.{name}"
-    if sampling.logit_bias:
-        yield "sampling.logit_bias"
+    if sampling.n not in (None, 1):
+        yield "sampling.n"
 
 
 def _rest(draft: Draft) -> Iterator[str]:
     asked_for = {
-        "stop.min_tokens": draft.stop.min_tokens,
-        "output.logprobs": draft.output.logprobs,
-        "output.top_logprobs": draft.output.top_logprobs,
-        "output.prompt_logprobs": draft.output.prompt_logprobs,
-        "output.echo": draft.output.echo,
         "constraint": draft.constraint is not None,
         "adapter": draft.adapter,
         "cache_salt": draft.cache_salt,

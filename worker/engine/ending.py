@@ -28,6 +28,13 @@ class EndRule:
         """Whether anything but a limit may end the choice at its ``num_generated``-th token."""
         return num_generated >= self.stop.min_tokens
 
+    def forbidden(self, num_generated: int) -> tuple[int, ...]:
+        """Tokens that must not be drawn behind ``num_generated`` ones, because they would end the choice too early."""
+        if self.may_stop(num_generated + 1):
+            return ()
+        eos = () if self.stop.ignore_eos else tuple(sorted(self.eos_token_ids))
+        return (*self.stop.stop_token_ids, *eos)
+
     def of_token(self, token_id: int, num_generated: int) -> Ending | None:
         """The end that the token itself brings. A token that the request names wins over the model's own."""
         if not self.may_stop(num_generated):

@@ -9,8 +9,10 @@ oldest is never given back for another's sake, and no job runs that could not fi
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from common.domain import Clock, FinishReason
+from common.logprobs import Logprobs
 from common.records import Failure
 from worker.engine.budget import StepBudget
 from worker.engine.containment import run_contained
@@ -21,7 +23,7 @@ from worker.engine.limits import EngineLimits
 from worker.engine.plan import Share, plan_shares
 from worker.engine.report import Credit, Returned, SequenceOutput, StepReport
 from worker.engine.roster import Roster
-from worker.engine.runner import Drawn, ModelRunner, RowFailed, RowResult
+from worker.engine.runner import Drawn, ModelRunner, RowFailed, RowResult, Scored
 from worker.engine.sequence import Sequence
 from worker.engine.text_stream import TextStream
 from worker.kv.block_table import BlockTable
@@ -162,16 +164,19 @@ class Engine:
     def _settle(self, shares: list[Share], results: list[RowResult], began_s: float) -> StepReport:
         """Take in what was computed, part with what ended, and tell it."""
         decode_seqs = sum(share.sequence.is_decoding for share in shares)
-        drawn: dict[Sequence, tuple[int, str]] = {}
+        drawn: dict[Sequence, _Told] = {}
         for share, result in zip(shares, results, strict=True):
             sequence = share.sequence
             if isinstance(result, RowFailed):
                 failure = Failure("INTERNAL", result.message, result.reason)
                 sequence.end(FinishReason.ERROR, failure)
                 continue
-            sequence.num_computed += share.num_tokens
+            if isinstance(result, Scored):
+                sequence.scored(result.scores)
+                result = result.drawn
+            sequence.computed(share.num_tokens)
             if isinstance(result, Drawn):
-                drawn[sequence] = result.token_id, sequence.append(result.token_id)
+                drawn[sequence] = _told(sequence, result)
         outputs = tuple(self._part(drawn))
         returned, self._returned = tuple(self._returned), []
         return StepReport(
@@ -197,7 +202,7 @@ class Engine:
                 assert youngest is not None
                 self._give_back(youngest, PREEMPTED)
 
-    def _part(self, drawn: dict[Sequence, tuple[int, str]]) -> Iterator[SequenceOutput]:
+    def _part(self, drawn: "dict[Sequence, _Told]") -> Iterator[SequenceOutput]:
         """The outputs of all groups; ended sequences leave, and their blocks are free."""
         for group in self._roster.groups:
             for sequence in list(group.sequences):
@@ -228,18 +233,34 @@ def _end(group: SequenceGroup, reason: FinishReason, failure: Failure | None = N
         sequence.end(reason, failure)
 
 
-def _output(
-    group: SequenceGroup, sequence: Sequence, drawn: tuple[int, str] | None
-) -> SequenceOutput:
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What is told of a token that was drawn."""
+
+    token_ids: tuple[int, ...] = ()
+    text: str = ""
+    logprobs: tuple[Logprobs, ...] = ()
+
+
+def _told(sequence: Sequence, drawn: Drawn) -> _Told:
+    text = sequence.append(drawn.token_id)
+    if drawn.scores is None:
+        return _Told((drawn.token_id,), text)
+    return _Told((drawn.token_id,), text, (sequence.logprobs_of(drawn.token_id, drawn.scores),))
+
+
+def _output(group: SequenceGroup, sequence: Sequence, told: _Told | None) -> SequenceOutput:
     tells_prompt = group.has_begun and not group.is_prompt_told
     group.is_prompt_told = group.is_prompt_told or tells_prompt
-    token_ids, text = ((), "") if drawn is None else ((drawn[0],), drawn[1])
+    told = told or _Told()
     return SequenceOutput(
         ticket=group.job.ticket,
         index=sequence.index,
-        token_ids=token_ids,
-        text=text,
-        text_chars=tuple(len(text) for _ in token_ids),
+        token_ids=told.token_ids,
+        text=told.text,
+        text_chars=tuple(len(told.text) for _ in told.token_ids),
         finish=sequence.finish,
         took_up_prompt=tells_prompt,
+        logprobs=told.logprobs,
+        prompt_logprobs=group.prompt_logprobs if tells_prompt else (),
     )

@@ -1,5 +1,6 @@
 """The choices of one dispatch: admitted together, given back together."""
 
+from common.logprobs import Logprobs
 from worker.engine.job import Job
 from worker.engine.sequence import Sequence
 
@@ -19,6 +20,15 @@ class SequenceGroup:
         return [sequence for sequence in self.sequences if sequence.finish is None]
 
     @property
+    def prompt_logprobs(self) -> tuple[Logprobs, ...]:
+        """Of the whole prompt, once some sequence has been through it."""
+        length = len(self.job.prompt_token_ids)
+        for sequence in self.sequences:
+            if len(sequence.prompt_logprobs) == length:
+                return tuple(sequence.prompt_logprobs)
+        return ()
+
+    @property
     def has_begun(self) -> bool:
         """Whether any of it was computed."""
         return any(sequence.num_computed for sequence in self.sequences)
@@ -26,7 +36,10 @@ class SequenceGroup:
     @property
     def missing_blocks(self) -> int:
         """Blocks to add before every known token, and one more of each sequence, is covered."""
-        return sum(s.blocks.missing_blocks(s.num_known + 1) for s in self.live)
+        return sum(
+            s.blocks.missing_blocks(min(s.num_known + 1, max(s.num_known, s.max_known)))
+            for s in self.live
+        )
 
     def try_grow(self) -> bool:
         """Cover every known token; False when the pool has too few blocks for all of them."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from common.domain import SamplingParams, StopConditions
+from common.domain import OutputOptions, SamplingParams, StopConditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,12 @@ class Job:
     deadline_s: float | None = None
     generated: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     finished_choices: frozenset[int] = frozenset()
+    output: OutputOptions = field(default_factory=OutputOptions)
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether log probabilities of the prompt are wanted and not logged: they are, as soon as a token is."""
+        return self.output.prompt_logprobs and not self.generated and not self.finished_choices
 
     @property
     def choices(self) -> tuple[int, ...]:

@@ -29,6 +29,8 @@ class Share:
             start=start,
             block_ids=sequence.blocks.block_ids,
             draw=sequence.next_draw if end == sequence.num_known else None,
+            targets=sequence.targets(start, end),
+            num_top=sequence.job.output.top_logprobs,
         )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from common.domain import FinishReason, MatchedStop
+from common.logprobs import Logprobs
 from common.records import Failure
 from worker.engine.job import Ticket
 
@@ -23,7 +24,7 @@ class SequenceOutput:
 
     ``text_chars[i]`` characters of ``text`` became certain with token ``i``. A stop token or end-of-sequence token
     is among ``token_ids`` (it was generated and counts) but gives no text. ``took_up_prompt`` is true on
-    the first output of a dispatch whose computation had begun.
+    the first output of a dispatch whose computation had begun. ``logprobs`` has an entry for each token or none.
     """
 
     ticket: Ticket
@@ -33,6 +34,8 @@ class SequenceOutput:
     text_chars: tuple[int, ...] = ()
     finish: Finish | None = None
     took_up_prompt: bool = False
+    logprobs: tuple[Logprobs, ...] = ()
+    prompt_logprobs: tuple[Logprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

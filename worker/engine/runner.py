@@ -5,15 +5,23 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from common.domain import SamplingParams
+from worker.engine.seen_tokens import SeenTokens
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How to draw a row's next token; the generator is keyed by (seed, choice, position)."""
+    """How to draw a row's next token; the generator is keyed by (seed, choice, position).
+
+    ``seen`` is there where a penalty asks for it. ``forbidden`` tokens cannot be drawn. With ``num_top`` the token's
+    log probability is wanted, and those of so many of the likeliest.
+    """
 
     params: SamplingParams
     choice: int
     position: int
+    seen: SeenTokens | None = None
+    forbidden: Sequence[int] = ()
+    num_top: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,8 @@ class Row:
                     in the cache │ token_ids: computed now
         block_ids   cover all of it; entry i holds positions i*block_size .. (i+1)*block_size - 1
 
-    ``draw`` is None when the step ends inside known tokens, so that nothing is to be drawn.
+    ``draw`` is None when the step ends inside known tokens, so that nothing is to be drawn. ``targets`` are the known
+    tokens behind the first of ``token_ids``, one by one, whose log probabilities are wanted with ``num_top`` alternatives.
     """
 
     token_ids: Sequence[int]
@@ -32,13 +41,32 @@ class Row:
     block_ids: Sequence[int]
     draw: Draw | None
     inject_nan: bool = False
+    targets: Sequence[int] = ()
+    num_top: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScores:
+    """Log probability of a token, and the likeliest ones (token, log probability) at its place, best first."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The next token of a row."""
+    """The next token of a row, with its scores where they were wanted."""
 
     token_id: int
+    scores: TokenScores | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Scores of a row's targets, and the token that was drawn behind them, if one was."""
+
+    scores: tuple[TokenScores, ...]
+    drawn: Drawn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +77,7 @@ class RowFailed:
     message: str
 
 
-RowResult = Drawn | RowFailed | None
+RowResult = Drawn | Scored | RowFailed | None
 
 
 class ModelRunner(Protocol):

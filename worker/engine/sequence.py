@@ -8,12 +8,16 @@ There are no phases. A fresh prompt, a chunked prompt, a decode and a resumed an
 known tokens are pending. When nothing is pending behind a step, the step draws the next token.
 """
 
+from collections.abc import Iterable
+
 from common.domain import FinishReason
+from common.logprobs import Logprobs, TokenLogprob
 from common.records import Failure
 from worker.engine.ending import EndRule
 from worker.engine.job import Job
 from worker.engine.report import Finish
-from worker.engine.runner import Draw
+from worker.engine.runner import Draw, TokenScores
+from worker.engine.seen_tokens import SeenTokens
 from worker.engine.text_stream import TextStream
 from worker.kv.block_table import BlockTable
 
@@ -31,12 +35,14 @@ class Sequence:
         self.token_ids = list(job.prompt_token_ids)
         self.num_computed = 0
         self.finish: Finish | None = None
+        self.prompt_logprobs = [Logprobs()] if job.scores_prompt else []
         self._rule = rule
         self._text = text
+        self._seen = SeenTokens(job.prompt_token_ids) if job.sampling.has_penalties else None
         for token_id in job.generated.get(index, ()):
             if self.finish is None:
                 self.append(token_id)
-        if self.num_generated >= rule.max_generated:
+        if 0 < rule.max_generated <= self.num_generated:
             self.end(FinishReason.LENGTH)
 
     @property
@@ -65,14 +71,55 @@ class Sequence:
         return len(self.job.prompt_token_ids) + self._rule.max_generated
 
     @property
-    def next_draw(self) -> Draw:
-        """How to draw the token behind the known ones; its position alone keys the generator, so a resume draws the same."""
-        return Draw(self.job.sampling, self.index, self.num_known)
+    def next_draw(self) -> Draw | None:
+        """How to draw the token behind the known ones; its position alone keys the generator, so a resume draws the same.
+
+        None where nothing may be generated: the prompt alone is wanted.
+        """
+        if not self._rule.max_generated:
+            return None
+        output = self.job.output
+        return Draw(
+            self.job.sampling,
+            self.index,
+            self.num_known,
+            seen=self._seen,
+            forbidden=self._rule.forbidden(self.num_generated),
+            num_top=output.top_logprobs if output.logprobs else None,
+        )
+
+    def targets(self, start: int, end: int) -> list[int]:
+        """Known tokens behind those at ``start`` to ``end`` whose log probabilities are wanted."""
+        if not self.prompt_logprobs:
+            return []
+        return self.token_ids[start + 1 : min(end + 1, len(self.job.prompt_token_ids))]
+
+    def computed(self, num_tokens: int) -> None:
+        """So many more known tokens are in the cache; ends it where the prompt is all that was wanted."""
+        self.num_computed += num_tokens
+        if not self._rule.max_generated and not self.num_pending:
+            self.end(FinishReason.LENGTH)
+
+    def scored(self, scores: Iterable[TokenScores]) -> None:
+        """Log probabilities of the next tokens of the prompt."""
+        first = len(self.prompt_logprobs)
+        for token_id, found in zip(self.token_ids[first:], scores, strict=False):
+            self.prompt_logprobs.append(self.logprobs_of(token_id, found))
+
+    def logprobs_of(self, token_id: int, scores: TokenScores) -> Logprobs:
+        """Scores as they are told, with the bytes of their tokens."""
+        bytes_of = self._text.bytes_of
+        return Logprobs(
+            TokenLogprob(token_id, scores.logprob, bytes_of(token_id)),
+            tuple(TokenLogprob(one, value, bytes_of(one)) for one, value in scores.top),
+        )
 
     def append(self, token_id: int) -> str:
         """Add a generated token; the text that became certain with it. May end the sequence."""
         assert self.finish is None, self.finish
         self.token_ids.append(token_id)
+        if self._seen is not None:
+            self._seen.add(token_id)
         count = self.num_generated
         ending = self._rule.of_token(token_id, count)
         text = ""

@@ -19,6 +19,10 @@ class TextStream(Protocol):
         """Add a token. Without ``may_stop`` a complete stop string is ordinary text."""
         ...
 
+    def bytes_of(self, token_id: int) -> bytes:
+        """The bytes that a token stands for, in whatever text."""
+        ...
+
     def flush(self) -> str:
         """At the end: what was held back for a character or a stop string that did not come."""
         ...

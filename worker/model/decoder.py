@@ -39,9 +39,14 @@ class Decoder:
         tokens = torch.tensor([list(token_ids)], device=self.device)
         return self.model(input_ids=tokens, use_cache=False).logits[0]
 
-    @torch.inference_mode()
     def logits(self, layout: StepLayout, rows: Sequence[int]) -> torch.Tensor:
         """Run the step; logits [rows, vocabulary] after the last token of each of ``rows``."""
+        last = layout.last_tokens()
+        return self.logits_after(layout, [last[row] for row in rows])
+
+    @torch.inference_mode()
+    def logits_after(self, layout: StepLayout, places: Sequence[int]) -> torch.Tensor:
+        """Run the step; logits [places, vocabulary] behind the tokens at these ``places`` of the flat batch."""
         self.model.set_attn_implementation(PAGED)
         inputs = {
             "input_ids": layout.token_ids.unsqueeze(0),
@@ -49,8 +54,10 @@ class Decoder:
             "use_cache": False,
             "headrace_step": layout,
         }
-        if not rows:  # nobody asks for a token, so the head, a good part of the work, is left out
+        if (
+            not places
+        ):  # nobody asks for a token, so the head, a good part of the work, is left out
             self.model.base_model(**inputs)
             return torch.empty((0, 0), dtype=self.dtype, device=self.device)
-        keep = layout.last_tokens(rows)
-        return self.model(**inputs, logits_to_keep=keep).logits[0, : len(rows)]
+        keep = layout.index_of(places)
+        return self.model(**inputs, logits_to_keep=keep).logits[0, : len(places)]

@@ -13,6 +13,9 @@ from worker.model.tokenizer import TokenizerParts
 GENERIC_KERNELS = "generic-1"
 """The arithmetic of the generic runner; raise the number when a change can alter a token."""
 
+_SAMPLING = "sampling-2"
+"""The arithmetic from logits to tokens; the same rule."""
+
 _WHOLE_FILE_BYTES = 16 << 20
 _SAMPLES = 256
 _SAMPLE_BYTES = 64 << 10
@@ -35,7 +38,7 @@ def fingerprint(
     revision: str, dtype: torch.dtype, device: torch.device, kernels: str = GENERIC_KERNELS
 ) -> str:
     """The revision and all that computes with it."""
-    parts = [revision, str(dtype), device.type, kernels]
+    parts = [revision, str(dtype), device.type, kernels, _SAMPLING]
     parts += [
         f"{name}={importlib.metadata.version(name)}"
         for name in ("torch", "transformers", "bitsandbytes")

@@ -86,14 +86,13 @@ class StepLayout:
         self.positions = self._tensor(positions)
         self.slots = self._tensor(slots)
 
-    def drawing(self) -> list[int]:
-        """Rows that ask for a token."""
-        return [index for index, row in enumerate(self.rows) if row.draw is not None]
+    def last_tokens(self) -> list[int]:
+        """Where the last token of each row lies in the flat batch."""
+        return [end - 1 for end in self._offsets[1:]]
 
-    def last_tokens(self, rows: Sequence[int]) -> torch.Tensor:
-        """Where the last tokens of ``rows`` lie in the flat batch, padded to MIN_ROWS by repeats."""
-        index = [self._offsets[row + 1] - 1 for row in rows]
-        index += index[-1:] * (MIN_ROWS - len(index))
+    def index_of(self, places: Sequence[int]) -> torch.Tensor:
+        """Places in the flat batch as an index, padded to MIN_ROWS by repeats."""
+        index = [*places, *[places[-1]] * (MIN_ROWS - len(places))]
         return self._tensor(np.asarray(index, np.int64))
 
     def plan(self, window: int | None) -> AttentionPlan:

@@ -8,7 +8,7 @@ from worker.engine.runner import Row, RowResult
 from worker.kv.cache import PagedCache
 from worker.model.decoder import Decoder
 from worker.model.layout import StepLayout
-from worker.sampling.sampler import sample
+from worker.model.scoring import run_rows
 
 
 class TorchRunner:
@@ -32,16 +32,8 @@ class TorchRunner:
     @torch.inference_mode()
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Compute the rows in one step; see ``worker.engine.runner.ModelRunner``."""
-        if not rows:
-            return []
+        return run_rows(rows, self._logits_after) if rows else []
+
+    def _logits_after(self, rows: Sequence[Row], places: Sequence[int]) -> torch.Tensor:
         layout = StepLayout(rows, self._cache, self._decoder.dtype, self._decoder.device)
-        drawing = layout.drawing()
-        logits = self._decoder.logits(layout, drawing)
-        for line, index in enumerate(drawing):
-            if rows[index].inject_nan:
-                logits[line] = float("nan")
-        results: list[RowResult] = [None] * len(rows)
-        draws = [draw for row in rows if (draw := row.draw) is not None]
-        for index, drawn in zip(drawing, sample(logits, draws), strict=True):
-            results[index] = drawn
-        return results
+        return self._decoder.logits_after(layout, places)

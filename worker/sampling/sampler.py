@@ -2,73 +2,188 @@
 
 logits [rows, vocabulary]
   1 check     a row with NaN or infinity fails here, alone
-  2 adjust    (penalties, logit bias and grammar masks belong here, before anything looks at the values)
-  3 report    (log-probabilities belong here)
+  2 keep      rows whose log probabilities are wanted, as they are: those are the model's own
+  3 adjust    logit bias, penalties, forbidden tokens
   4 greedy    rows with temperature 0 take the largest
-  5 filter    temperature, top-k, top-p
+  5 filter    temperature, top-k, top-p, min-p, typical
   6 draw      one uniform number a row, by (seed, choice, position)
+
+A row whose top-k is small goes on with the few blocks of the vocabulary in which its k largest stand (``blocks``); which
+way a row goes depends on its own parameters alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 import torch
 
+from common.domain import SamplingParams
 from worker.engine.runner import Draw, Drawn, RowFailed
-from worker.sampling.filters import keep_top_k, keep_top_p, scale
+from worker.sampling import filters
+from worker.sampling.adjust import adjust
+from worker.sampling.blocks import SIZE, cut, taken, totals
+from worker.sampling.scores import scores
 from worker.sampling.uniform import uniforms
 
 NUMERIC = "NUMERIC"
 
+Keep = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
 
 def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn | RowFailed]:
-    """A token for each row of ``logits`` [rows, vocabulary], as its ``draws`` entry asks."""
+    """A token for each row of ``logits`` [rows, vocabulary], as its ``draws`` entry asks. Works in place."""
     assert logits.shape[0] == len(draws)
     if not draws:
         return []
     logits = logits.float()
-    sound = _finite(logits)
-    if not bool(sound.all()):
+    broken = _broken(logits)
+    if broken:
         # What a broken row holds must not matter: it goes on as zeros and its token is thrown away.
-        logits = torch.where(sound.unsqueeze(-1), logits, 0.0)
-    tokens = logits.argmax(dim=-1)
-    random = [i for i, draw in enumerate(draws) if draw.params.temperature > 0]
-    if random:
-        index = torch.tensor(random, device=logits.device)
-        tokens[index] = _draw(logits[index], [draws[i] for i in random])
+        logits[broken] = 0.0
+    raw = _wanted(logits, draws)
+    adjust(logits, draws)
+    blocks = cut(logits)
+    summits = blocks.amax(dim=-1)
+    tokens = _greedy(blocks, summits)
+    for way, rows in _by_way(draws, summits.shape[-1]).items():
+        tokens[rows] = _draw(blocks, summits, rows, draws, way)
+    drawn = tokens.tolist()
+    found = scores(raw.logits, [drawn[row] for row in raw.rows], raw.num_top)
+    of_row = dict(zip(raw.rows, found, strict=True))
     return [
-        Drawn(token) if ok else RowFailed(NUMERIC, "the model's output is not a number")
-        for token, ok in zip(tokens.tolist(), sound.tolist(), strict=True)
+        RowFailed(NUMERIC, "the model's output is not a number")
+        if row in broken
+        else Drawn(token, of_row.get(row))
+        for row, token in enumerate(drawn)
     ]
 
 
-def _finite(logits: torch.Tensor) -> torch.Tensor:
-    """Rows without NaN or infinity; NaN spreads through minimum and maximum."""
-    low, high = torch.aminmax(logits, dim=-1)
-    return torch.isfinite(low) & torch.isfinite(high)
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """Rows whose log probabilities are wanted, as the model gave them."""
+
+    rows: list[int]
+    logits: torch.Tensor
+    num_top: list[int]
 
 
-def _draw(logits: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
-    device = logits.device
-    params = [draw.params for draw in draws]
-    temperature = torch.tensor([p.temperature for p in params], dtype=torch.float64, device=device)
-    top_k = torch.tensor([p.top_k for p in params], device=device)
-    top_p = torch.tensor([p.top_p for p in params], dtype=torch.float64, device=device)
-    scaled = keep_top_k(scale(logits, temperature), top_k)
-    probs = keep_top_p(torch.softmax(scaled, dim=-1), top_p)
-    numbers = uniforms(
-        [p.seed for p in params], [d.choice for d in draws], [d.position for d in draws]
-    )
-    return _inverse(probs, torch.from_numpy(numbers).to(device))
+def _wanted(logits: torch.Tensor, draws: Sequence[Draw]) -> _Raw:
+    pairs = [(row, draw.num_top) for row, draw in enumerate(draws) if draw.num_top is not None]
+    rows = [row for row, _ in pairs]
+    return _Raw(rows, logits[rows], [num_top for _, num_top in pairs])
 
 
-def _inverse(probs: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """The token at which each row's cumulated probability passes its number.
+def _broken(logits: torch.Tensor) -> list[int]:
+    """Rows with NaN or infinity. Their sum is not finite; nor may be that of a row of huge numbers."""
+    suspects = torch.isfinite(logits.sum(dim=-1)).logical_not_().nonzero().squeeze(-1).tolist()
+    return [row for row in suspects if not bool(torch.isfinite(logits[row]).all())]
 
-    Cumulated in the vocabulary's order and in float64: no sort, and a token of probability 0 cannot be drawn.
+
+def _greedy(blocks: torch.Tensor, summits: torch.Tensor) -> torch.Tensor:
+    """The first of each row's largest."""
+    numbers = summits.argmax(dim=-1, keepdim=True)
+    rows = torch.arange(len(blocks), device=blocks.device)
+    inside = taken(blocks, rows, numbers, 0.0).squeeze(1).argmax(dim=-1)
+    return numbers.squeeze(-1) * SIZE + inside
+
+
+class _Way(Enum):
+    """How much of the vocabulary a row looks at; its own parameters decide."""
+
+    FEW = "the blocks of its top_k largest"
+    NUCLEUS = "everything once, then what reaches a threshold"
+    ALL = "everything"
+
+    @classmethod
+    def of(cls, params: SamplingParams, num_blocks: int) -> "_Way":
+        if 0 < params.top_k <= num_blocks // 4:
+            return cls.FEW
+        return cls.NUCLEUS if params.top_p < 1 or params.min_p > 0 else cls.ALL
+
+
+def _by_way(draws: Sequence[Draw], num_blocks: int) -> dict[_Way, list[int]]:
+    ways: dict[_Way, list[int]] = {}
+    for row, draw in enumerate(draws):
+        if draw.params.temperature > 0:
+            ways.setdefault(_Way.of(draw.params, num_blocks), []).append(row)
+    return ways
+
+
+def _draw(
+    blocks: torch.Tensor, summits: torch.Tensor, rows: list[int], draws: Sequence[Draw], way: _Way
+) -> torch.Tensor:
+    """Tokens of ``rows``, all of which go the same way. What they hold in ``blocks`` is lost."""
+    index = torch.tensor(rows, device=blocks.device)
+    params = [draws[row].params for row in rows]
+    numbers, found = _logits(blocks, summits[index], index, params, way)
+
+    def values(name: str) -> torch.Tensor:
+        wanted = [getattr(p, name) for p in params]
+        return torch.tensor(wanted, dtype=torch.float64, device=blocks.device)
+
+    found = filters.weights(found, summits[index].amax(dim=-1), values("temperature"))
+    if way is not _Way.ALL:
+        edges = filters.nucleus_edges(found, values("top_p"))
+        edges = torch.maximum(edges, values("min_p").to(edges.dtype).unsqueeze(-1))
+        kept, found = filters.above(found, edges)
+        numbers = kept if numbers is None else numbers.gather(-1, kept.clamp_min(0))
+    _apply(filters.keep_typical, found, values("typical_p"), 1)
+    keys = [
+        (p.seed, draws[row].choice, draws[row].position)
+        for p, row in zip(params, rows, strict=True)
+    ]
+    random = torch.from_numpy(uniforms(*zip(*keys, strict=True))).to(blocks.device)
+    places, inside = _inverse(found, random)
+    block = places if numbers is None else numbers.gather(-1, places)
+    return (block * SIZE + inside).squeeze(-1)
+
+
+def _logits(
+    blocks: torch.Tensor,
+    summits: torch.Tensor,
+    index: torch.Tensor,
+    params: Sequence[SamplingParams],
+    way: _Way,
+) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """The rows' logits behind top-k, and of which blocks they are (None for all of them)."""
+    top_k = torch.tensor([min(p.top_k, 1 << 30) for p in params], device=blocks.device)
+    if way is _Way.FEW:
+        numbers = filters.candidates(summits, top_k)
+        found = taken(blocks, index, numbers, float("-inf"))
+        return numbers, filters.keep_top_k(found, top_k)
+    found = blocks if len(index) == len(blocks) else blocks[index]
+    _apply(filters.keep_top_k, found, top_k, 0)
+    return None, found
+
+
+def _apply(keep: Keep, found: torch.Tensor, values: torch.Tensor, off: float) -> None:
+    """Filter the rows of ``found`` whose value is not ``off``, in place."""
+    rows = (values != off).nonzero().squeeze(-1)
+    if rows.numel() == len(values):
+        keep(found, values)
+    elif rows.numel():
+        found[rows] = keep(found[rows], values[rows])
+
+
+def _inverse(found: torch.Tensor, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where each row's cumulated weight passes its number: which block of ``found``, and which token inside, [rows, 1].
+
+    Cumulated in the vocabulary's order and in float64: no sort, and a token without weight cannot be drawn.
     """
-    mass = probs.cumsum(dim=-1, dtype=torch.float64)
+    mass = totals(found)
     target = numbers.unsqueeze(-1) * mass[:, -1:]
-    tokens = torch.searchsorted(mass, target, right=True).squeeze(-1)
-    # A number just below 1 times the mass may round up to the mass: the last possible token is meant.
-    last = torch.searchsorted(mass, mass[:, -1:].contiguous()).squeeze(-1)
-    return torch.minimum(tokens, last)
+    places = _passing(mass, target)
+    before = torch.where(places > 0, mass.gather(-1, (places - 1).clamp_min(0)), 0.0)
+    rows = torch.arange(len(found), device=found.device)
+    inner = taken(found, rows, places, 0.0).squeeze(1).cumsum(dim=-1, dtype=torch.float64)
+    # A block's sum was rounded otherwise than its last running sum: the share counts, not the sum.
+    share = (target - before) / (mass.gather(-1, places) - before)
+    return places, _passing(inner, share * inner[:, -1:])
+
+
+def _passing(mass: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The first place behind which ``mass`` [rows, n] is more than ``target`` [rows, 1]."""
+    places = torch.searchsorted(mass, target, right=True)
+    # A number just below 1 times the mass may round up to the mass: the last possible place is meant.
+    return torch.minimum(places, torch.searchsorted(mass, mass[:, -1:].contiguous()))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from common.domain import FinishReason, TraceContext
 from common.records import Failure
 from common.wire import vocabulary
+from common.wire.logprobs import logprobs_to_pb
 from common.wire.records import failure_to_pb
 from common.wire.request import request_from_body
 from headrace.internal.v1 import records_pb2
@@ -70,6 +71,7 @@ def job_from_pb(assignment: pb.Assignment, now_s: float) -> Job:
         deadline_s=now_s + assignment.remaining_ms / 1000 if assignment.remaining_ms else None,
         generated={choice.index: tuple(choice.token_ids) for choice in choices},
         finished_choices=frozenset(c.index for c in choices if c.HasField("finish")),
+        output=request.output,
     )
 
 
@@ -138,11 +140,13 @@ def _output_to_pb(output: SequenceOutput, worker_id: str) -> pb.SequenceOutput:
         token_ids=output.token_ids,
         text=output.text,
         text_chars=output.text_chars,
+        logprobs=logprobs_to_pb(output.logprobs),
     )
     if output.finish is not None:
         message.finish.CopyFrom(_finish_to_pb(output.finish))
     if output.took_up_prompt:
-        message.prompt.CopyFrom(records_pb2.PromptRecord(worker_id=worker_id))
+        logprobs = logprobs_to_pb(output.prompt_logprobs)
+        message.prompt.CopyFrom(records_pb2.PromptRecord(worker_id=worker_id, logprobs=logprobs))
     return message
 
 

@@ -9,12 +9,16 @@ else overwrote gives other tokens, and the tests that compare tokens see it.
 import time
 from collections.abc import Callable, Sequence
 
-from worker.engine.runner import Draw, Drawn, Row, RowFailed, RowResult
+from worker.engine.runner import Draw, Drawn, Row, RowFailed, RowResult, Scored
 from worker.simulated.choice import LOOK_BACK_TOKENS, choose_token
+from worker.simulated.scores import scores_of
 from worker.simulated.settings import SimulatedSettings
+from worker.simulated.vocabulary import VOCAB_SIZE
 
 _MASK = (1 << 64) - 1
 _NUM_ATTENDED = 3
+_DECISIVE_BIAS = 100.0
+_NUM_TRIES = 16
 NUMERIC = "NUMERIC"
 
 
@@ -63,9 +67,17 @@ class SimulatedRunner:
             self._tokens[slot] = token_id
         if row.inject_nan:
             return RowFailed(NUMERIC, "the logits are not numbers")
-        if row.draw is None:
-            return None
-        return Drawn(self._draw(row, row.draw, value))
+        scores = tuple(
+            scores_of(self._hashes[self._slot(row, position)], token_id, row.num_top)
+            for position, token_id in enumerate(row.targets, row.start)
+        )
+        drawn = None if row.draw is None else self._drawn(row, row.draw, value)
+        return Scored(scores, drawn) if scores else drawn
+
+    def _drawn(self, row: Row, draw: Draw, value: int) -> Drawn:
+        token_id = self._draw(row, draw, value)
+        wanted = draw.num_top
+        return Drawn(token_id, None if wanted is None else scores_of(value, token_id, wanted))
 
     def _draw(self, row: Row, draw: Draw, value: int) -> int:
         num_known = row.start + len(row.token_ids)
@@ -79,11 +91,35 @@ class SimulatedRunner:
             self._tokens[self._slot(row, position)]
             for position in range(max(0, num_known - LOOK_BACK_TOKENS), num_known)
         ]
-        return choose_token(value, last, eos_every=self._settings.eos_every)
+        return self._choose(_penalized(value, draw), last, draw)
+
+    def _choose(self, value: int, last: Sequence[int], draw: Draw) -> int:
+        bias = draw.params.logit_bias
+        wanted = max(bias, key=bias.__getitem__, default=None)
+        if wanted is not None and bias[wanted] >= _DECISIVE_BIAS:
+            return wanted
+        hidden = {token_id for token_id, less in bias.items() if less <= -_DECISIVE_BIAS}
+        hidden.update(draw.forbidden)
+        for _ in range(_NUM_TRIES):
+            token_id = choose_token(value, last, eos_every=self._settings.eos_every)
+            if token_id not in hidden:
+                return token_id
+            value = _mix(value, token_id)
+        return next(token_id for token_id in range(VOCAB_SIZE) if token_id not in hidden)
 
     def _slot(self, row: Row, position: int) -> int:
         block, offset = divmod(position, self._settings.block_size)
         return row.block_ids[block] * self._settings.block_size + offset
+
+
+def _penalized(value: int, draw: Draw) -> int:
+    """Where a model's penalties look at the tokens so far, the hash does: one that was forgotten or counted twice shows."""
+    if draw.seen is None:
+        return value
+    for token_id, count in zip(draw.seen.token_ids, draw.seen.counts, strict=True):
+        if count:
+            value = _mix(value, token_id * 1_000_003 + round(count))
+    return value
 
 
 def _mix(value: int, part: int) -> int:

@@ -13,6 +13,9 @@ from worker.text.output_text import OutputText
 from worker.text.stop_matcher import StopMatcher
 from worker.text.windowed import TokenKinds, WindowedDetokenizer
 
+WORD_SPACE = "\u2581"
+"""How vocabularies of words write a space."""
+
 
 class Texts:
     """Everything about a tokenizer that its sequences share."""
@@ -26,11 +29,29 @@ class Texts:
 
     def text_of(self, job: Job) -> TextStream:
         """The text of a sequence that continues the job's prompt."""
+        detokenizer = self._detokenizer_behind(job.prompt_token_ids)
         return OutputText(
-            self._detokenizer_behind(job.prompt_token_ids),
+            detokenizer,
             StopMatcher(job.stop.stop),
+            self.bytes_of,
             include_stop=job.stop.include_stop_in_output,
+            preface=self._prompt_text(job, detokenizer) if job.output.echo else "",
         )
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """The bytes that a token stands for; special tokens by their names."""
+        token = self._tokenizer.id_to_token(token_id) or ""
+        if self._token_bytes is not None:
+            return self._token_bytes.get(token_id) or token.encode()
+        if token_id in self._kinds.byte:
+            return bytes([int(token[3:5], 16)])
+        return token.replace(WORD_SPACE, " ").encode()
+
+    def _prompt_text(self, job: Job, detokenizer: Detokenizer) -> str:
+        """The prompt as text; the beginning of a character at its end belongs to what follows."""
+        if self._token_bytes is not None:
+            return "".join(detokenizer.push(token_id) for token_id in job.prompt_token_ids)
+        return self._tokenizer.decode(list(job.prompt_token_ids), skip_special_tokens=True)
 
     def _detokenizer_behind(self, prompt_token_ids: tuple[int, ...]) -> Detokenizer:
         if self._token_bytes is not None:

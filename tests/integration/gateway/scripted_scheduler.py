@@ -13,6 +13,7 @@ from common.domain import (
     StopConditions,
     Usage,
 )
+from common.logprobs import Logprobs, TokenLogprob
 from common.records import (
     Fact,
     Failure,
@@ -52,6 +53,12 @@ def words(first: int, count: int) -> list[str]:
     return [f"w{seq} " for seq in range(first, first + count)]
 
 
+def logprobs_of(token_id: int) -> Logprobs:
+    """Made-up numbers: each is recognizable by its token."""
+    top = TokenLogprob(token_id + 1, -token_id / 8, b"\xff")
+    return Logprobs(TokenLogprob(token_id, -token_id / 4, b"t"), (top,))
+
+
 @dataclass
 class Led:
     """A request that the test leads."""
@@ -76,18 +83,26 @@ class Led:
 
     async def prompt(self) -> None:
         """A worker takes up the prompt."""
-        await self.append(PromptRecord(cached_tokens=0, worker_id="w1"))
+        logprobs: tuple[Logprobs, ...] = ()
+        if self.request.output.prompt_logprobs:
+            first, *others = self.request.prompt_token_ids
+            assert first
+            logprobs = (Logprobs(), *map(logprobs_of, others))
+        await self.append(PromptRecord(cached_tokens=0, worker_id="w1", logprobs=logprobs))
 
     def next_tokens(self, count: int) -> TokensRecord:
         """The next made-up tokens."""
         first = self.progress.next_seq
         texts = words(first, count)
+        token_ids = tuple(100 + seq for seq in range(first, first + count))
+        wanted = self.request.output.logprobs
         return TokensRecord(
             first,
             0,
-            tuple(100 + seq for seq in range(first, first + count)),
+            token_ids,
             "".join(texts),
             tuple(map(len, texts)),
+            tuple(map(logprobs_of, token_ids)) if wanted else (),
         )
 
     async def tokens(self, count: int = 1) -> None:
@@ -138,7 +153,7 @@ class Led:
             "w1",
             failure,
             self.request.model_revision,
-            self.request.wants_token_ids,
+            self.request.output.token_ids,
             len(self.request.prompt_token_ids),
         )
         await ownership.finish(

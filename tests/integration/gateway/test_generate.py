@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from common.domain import SamplingParams, StopConditions
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 from tests.integration.gateway.conftest import RunningGateway
@@ -108,3 +109,33 @@ async def test_models_and_tokens(gateway: RunningGateway) -> None:
         pb.CountTokensRequest(model="tiny", prompt=gen.Prompt(chat=chat), return_token_ids=True)
     )
     assert list(counted.token_ids) == [5, 8, 3, 6, 8]
+
+
+async def test_sampling_and_stops_reach_the_worker_as_they_were_sent(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """Each field by its own name; what is unset is neutral."""
+    sampling = gen.SamplingParams(
+        seed=2**64 - 1,
+        min_p=0.1,
+        typical_p=0.9,
+        repetition_penalty=1.25,
+        presence_penalty=-2,
+        frequency_penalty=0.5,
+        logit_bias={3: -100.0, 259: 0.5},
+    )
+    stop = gen.StopConditions(max_tokens=9, min_tokens=4, stop=["ü", "b"], stop_token_ids=[5])
+    call = gateway.inference.GenerateStream(request(sampling=sampling, stop=stop))
+    led = await scheduler.next()
+    assert led.request.sampling == SamplingParams(
+        seed=2**64 - 1,
+        min_p=0.1,
+        typical_p=0.9,
+        repetition_penalty=1.25,
+        presence_penalty=-2,
+        frequency_penalty=0.5,
+        logit_bias={3: -100.0, 259: 0.5},
+    )
+    assert led.request.stop == StopConditions(9, 4, ("ü", "b"), (5,))
+    await led.finish()
+    await drain(call)

@@ -3,6 +3,8 @@
 import pytest
 
 from headrace.cli.arguments import build_parser
+from headrace.cli.options import generation_options
+from headrace.client.requests import build_request
 
 
 @pytest.mark.parametrize(
@@ -68,3 +70,35 @@ def test_each_command_says_what_it_does(command: str, capsys: pytest.CaptureFixt
         build_parser("here:1").parse_args([command, "--help"])
     paragraphs = capsys.readouterr().out.split("\n\n")
     assert paragraphs[1].endswith(".")
+
+
+def test_every_flag_of_a_generation_reaches_its_field():
+    """A request holds what was said, and leaves unset what was not."""
+    words = (
+        "generate hi --min-p 0.1 --typical-p 0.9 --repetition-penalty 1.2 --presence-penalty -1"
+    )
+    words += " --frequency-penalty 0.5 --min-tokens 3 --max-tokens 9 --seed 4 --stop-token-id 5"
+    words += " --echo --top-logprobs 2 --logprobs --prompt-logprobs"
+    words += " --stop-token-id 6 --include-stop --ignore-eos --logit-bias 7=-3 --logit-bias 8=2.5"
+    arguments = build_parser("here:1").parse_args(words.split())
+    request = build_request("hi", **generation_options(arguments, "m"))
+    sampling, stop = request.sampling, request.stop
+    assert (sampling.min_p, sampling.typical_p, sampling.repetition_penalty) == (0.1, 0.9, 1.2)
+    assert (sampling.presence_penalty, sampling.frequency_penalty) == (-1, 0.5)
+    assert dict(sampling.logit_bias) == {7: -3, 8: 2.5}
+    assert (stop.min_tokens, stop.max_tokens, [*stop.stop_token_ids]) == (3, 9, [5, 6])
+    assert stop.include_stop_in_output
+    assert stop.ignore_eos
+    assert not sampling.HasField("temperature")
+    output = request.output
+    assert (output.echo, output.logprobs, output.top_logprobs, output.prompt_logprobs) == (
+        True, True, 2, True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("bias", ["7", "x=1", "7=much"])
+def test_a_bias_that_is_none_is_a_usage_error(bias: str):
+    """Told by the parser, before anything is sent."""
+    with pytest.raises(SystemExit) as exit_info:
+        build_parser("here:1").parse_args(["generate", "hi", "--logit-bias", bias])
+    assert exit_info.value.code == 2

@@ -35,7 +35,7 @@ def message_of(event: Event) -> pb.GenerateStreamResponse:
         )
     if isinstance(event, FinishRecord):
         return public.finish_event(event, Usage())
-    return public.prompt_event(Usage(), 0)
+    return public.prompt_event(event, Usage(), 0)
 
 
 pieces = st.tuples(

@@ -22,7 +22,7 @@ from gateway.draft import (
 )
 from gateway.validation.fields import check_fields, check_model, check_tenant
 from gateway.validation.findings import MAX_FINDINGS, Findings
-from gateway.validation.lengths import max_tokens_of
+from gateway.validation.lengths import check_prompt_logprobs, max_tokens_of
 from gateway.validation.unimplemented import refuse_unimplemented
 
 LIMITS = ModelLimits(
@@ -143,11 +143,22 @@ def test_stops(case: str) -> None:
 
 
 def test_zero_tokens_are_for_scoring_only() -> None:
-    """With echo or prompt_logprobs 0 is valid, and UNIMPLEMENTED for now."""
-    draft = Draft("m", TEXT, stop=StopDraft(max_tokens=0), output=OutputDraft(echo=True))
-    assert refused(draft) == []
-    with pytest.raises(NotImplementedYet):
-        refuse_unimplemented(draft)
+    """With echo or prompt_logprobs 0 is valid, and the prompt may be as long as everything."""
+    for output in (OutputDraft(echo=True), OutputDraft(prompt_logprobs=True)):
+        assert refused(Draft("m", TEXT, stop=StopDraft(max_tokens=0), output=output)) == []
+    assert refused(Draft("m", TEXT, stop=StopDraft(max_tokens=0))) == ["stop.max_tokens"]
+    assert max_tokens_of(0, 80, LIMITS) == 0
+    with pytest.raises(InvalidRequest):
+        max_tokens_of(0, 81, LIMITS)
+
+
+def test_log_probabilities_of_a_prompt_are_bounded() -> None:
+    """In number, alternatives included."""
+    check_prompt_logprobs(OutputDraft(top_logprobs=20), 1 << 20)
+    check_prompt_logprobs(OutputDraft(prompt_logprobs=True), 1 << 16)
+    with pytest.raises(InvalidRequest) as caught:
+        check_prompt_logprobs(OutputDraft(prompt_logprobs=True, top_logprobs=1), (1 << 15) + 1)
+    assert caught.value.violations[0].field == "output.prompt_logprobs"
 
 
 REST = {
@@ -235,22 +246,22 @@ def test_lengths(prompt: int, requested: int | None) -> None:
         assert caught.value.metadata["prompt_tokens"] == str(prompt)
 
 
+def test_a_least_length_raises_the_default_and_has_to_fit() -> None:
+    """Without max_tokens, min_tokens is what the default must cover."""
+    assert max_tokens_of(None, 10, LIMITS, min_tokens=5) == 16
+    assert max_tokens_of(None, 10, LIMITS, min_tokens=40) == 40
+    with pytest.raises(InvalidRequest) as caught:
+        max_tokens_of(None, 10, LIMITS, min_tokens=71)
+    assert caught.value.violations[0].field == "stop.min_tokens"
+
+
 def test_neutral_values_are_no_feature() -> None:
     """Whoever spells out the defaults asks for nothing."""
     refuse_unimplemented(
         Draft(
             "m",
             TEXT,
-            sampling=SamplingDraft(
-                n=1,
-                min_p=0,
-                typical_p=1,
-                repetition_penalty=1,
-                presence_penalty=0,
-                frequency_penalty=0,
-            ),
-            stop=StopDraft(min_tokens=0),
-            output=OutputDraft(top_logprobs=0),
+            sampling=SamplingDraft(n=1),
         )
     )
 
@@ -260,7 +271,7 @@ def test_all_missing_features_are_named_together() -> None:
     draft = Draft(
         "m",
         TEXT,
-        sampling=SamplingDraft(n=2, presence_penalty=0.5),
+        sampling=SamplingDraft(n=2),
         constraint=ConstraintDraft("regex", "a"),
         adapter="lora",
         cache_salt="s",
@@ -270,7 +281,6 @@ def test_all_missing_features_are_named_together() -> None:
         refuse_unimplemented(draft)
     assert caught.value.fields == (
         "sampling.n",
-        "sampling.presence_penalty",
         "constraint",
         "adapter",
         "cache_salt",

@@ -14,11 +14,13 @@ from common.domain import (
     FinishReason,
     GenerationRequest,
     OrderingHeader,
+    OutputOptions,
     Priority,
     SamplingParams,
     StopConditions,
     TraceContext,
 )
+from common.logprobs import Logprobs, TokenLogprob
 from common.records import (
     ChoiceProgress,
     Failure,
@@ -62,6 +64,7 @@ JOB = {
     "deadline_s": RECORD,
     "generated": LOG,
     "finished_choices": LOG,
+    "output": BODY,
 }
 TICKET = {"request_id": BODY, "epoch": RECORD, "attempt": ANEW}
 SEQUENCE = {
@@ -73,6 +76,8 @@ SEQUENCE = {
     "finish": NEVER,
     "_rule": BODY,
     "_text": TOKENS,
+    "_seen": TOKENS,
+    "prompt_logprobs": LOG,  # logged with the first token; computed anew where none is
 }
 GROUP = {"job": BODY, "sequences": TOKENS, "is_prompt_told": ANEW}
 OUTPUT_TEXT = {
@@ -80,6 +85,8 @@ OUTPUT_TEXT = {
     "_matcher": TOKENS,
     "_include_stop": BODY,
     "_is_over": NEVER,
+    "bytes_of": ANEW,
+    "_preface": TOKENS,
 }
 STOP_MATCHER = {"_stops": BODY, "_failures": BODY, "_states": TOKENS, "_held": TOKENS}
 BYTE_LEVEL = {"_token_bytes": ANEW, "_decoder": TOKENS}
@@ -144,6 +151,7 @@ CHOICE_PROGRESS = {
     "token_ids": LOG,
     "text": LOG,
     "text_chars": LOG,
+    "logprobs": LOG,
     "finish": LOG,
 }
 OWNED = {
@@ -300,7 +308,9 @@ REQUEST = GenerationRequest(
     tenant="t",
     client_request_id="c",
     labels={"a": "b"},
-    wants_token_ids=False,
+    output=OutputOptions(
+        token_ids=False, logprobs=True, top_logprobs=2, prompt_logprobs=True, echo=True
+    ),
     resumable=True,
     hold=False,
     trace=TraceContext("tp", "ts"),
@@ -317,8 +327,9 @@ TIMINGS = Timings(1.0, 2.0, 3.0, 4.0, 5)
 def a_progress() -> Progress:
     """Two choices, one of which has ended, with everything that may be said of them."""
     progress = Progress(log_id="7-1", epoch=3)
-    progress.add(PromptRecord(cached_tokens=1, worker_id="w", after_s=0.5))
-    progress.add(TokensRecord(0, 0, (1, 2), "ab", (1, 1)))
+    logprobs = Logprobs(TokenLogprob(1, -0.5, b"a"), (TokenLogprob(2, -0.25, b"\xff"),))
+    progress.add(PromptRecord(1, "w", after_s=0.5, logprobs=(Logprobs(), logprobs)))
+    progress.add(TokensRecord(0, 0, (1, 2), "ab", (1, 1), (logprobs, logprobs)))
     progress.add(TokensRecord(2, 1, (3,), "c", (1,)))
     progress.add(
         FinishRecord(
@@ -328,7 +339,9 @@ def a_progress() -> Progress:
     return progress
 
 
-@pytest.mark.parametrize("value", [REQUEST, REQUEST.sampling, REQUEST.stop, HEADER_VALUE])
+@pytest.mark.parametrize(
+    "value", [REQUEST, REQUEST.sampling, REQUEST.stop, REQUEST.output, HEADER_VALUE]
+)
 def test_no_field_is_left_at_its_default(value):
     """The values above can only show that a field is stored if it is not what it would be anyway."""
     for field in fields(value):
@@ -359,4 +372,5 @@ def test_a_worker_gets_all_of_it():
         deadline_s=11.5,
         generated={0: (1, 2), 1: (3,)},
         finished_choices=frozenset({1}),
+        output=REQUEST.output,
     )

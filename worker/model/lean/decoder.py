@@ -81,8 +81,13 @@ class LeanDecoder:
 
     def logits(self, rows: Sequence[Row], wanted: Sequence[int]) -> Logits:
         """Compute ``rows``; logits [wanted, vocabulary] after the last token of each of the ``wanted`` rows."""
-        arrays = _StepArrays.of(rows, wanted)
-        logits: Logits = np.empty((len(wanted), self.spec.vocab), np.float32)
+        last = np.cumsum([len(row.token_ids) for row in rows]) - 1
+        return self.logits_after(rows, [int(last[row]) for row in wanted])
+
+    def logits_after(self, rows: Sequence[Row], places: Sequence[int]) -> Logits:
+        """Compute ``rows``; logits [places, vocabulary] behind the tokens at these ``places`` of the flat batch."""
+        arrays = _StepArrays.of(rows, places)
+        logits: Logits = np.empty((len(places), self.spec.vocab), np.float32)
         step = arrays.struct(logits)
         if self._library.hk_run(self._engine, ctypes.byref(self._model), ctypes.byref(step)):
             raise MemoryError("no memory for a step of the kernels")
@@ -164,7 +169,7 @@ class _StepArrays:
     logit_tokens: Array
 
     @classmethod
-    def of(cls, rows: Sequence[Row], wanted: Sequence[int]) -> "_StepArrays":
+    def of(cls, rows: Sequence[Row], places: Sequence[int]) -> "_StepArrays":
         counts = np.array([len(row.token_ids) for row in rows], np.int32)
         assert counts.all(), "a row without tokens"
         starts = np.array([row.start for row in rows], np.int32)
@@ -185,7 +190,7 @@ class _StepArrays:
             row_first,
             table_first,
             np.array(tables, np.int32),
-            row_first[1:][np.asarray(wanted, np.int32)] - 1,
+            np.array(places, np.int32),
         )
 
     def struct(self, logits: Logits) -> Step:

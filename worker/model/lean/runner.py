@@ -6,7 +6,7 @@ import torch
 
 from worker.engine.runner import Row, RowResult
 from worker.model.lean.decoder import LeanDecoder
-from worker.sampling.sampler import sample
+from worker.model.scoring import run_rows
 
 
 class LeanRunner:
@@ -29,15 +29,7 @@ class LeanRunner:
     @torch.inference_mode()
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Compute the rows in one step; see ``worker.engine.runner.ModelRunner``."""
-        if not rows:
-            return []
-        drawing = [index for index, row in enumerate(rows) if row.draw is not None]
-        logits = torch.from_numpy(self.decoder.logits(rows, drawing))
-        for line, index in enumerate(drawing):
-            if rows[index].inject_nan:
-                logits[line] = float("nan")
-        results: list[RowResult] = [None] * len(rows)
-        draws = [draw for row in rows if (draw := row.draw) is not None]
-        for index, drawn in zip(drawing, sample(logits, draws), strict=True):
-            results[index] = drawn
-        return results
+        return run_rows(rows, self._logits_after) if rows else []
+
+    def _logits_after(self, rows: Sequence[Row], places: Sequence[int]) -> torch.Tensor:
+        return torch.from_numpy(self.decoder.logits_after(rows, places))

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 
 from headrace.cli.terminal import Terminal
 from headrace.client import TokenStream
@@ -19,6 +20,7 @@ class Answer:
         self._started = time.monotonic()
         self._first_token_s: float | None = None
         self.text = ""
+        self._logprobs: list[gen.Logprobs] = []
 
     def show(self) -> None:
         """Writes the text piece by piece, and the figures also when the request fails on the way."""
@@ -53,6 +55,10 @@ class Answer:
                 "client_time_to_first_token_s": self._first_token_s,
                 "total_s": _total_s(stream.timings),
                 "attempts": stream.timings.attempts if stream.timings else None,
+                **_logprobs_fact("logprobs", self._logprobs),
+                **_logprobs_fact(
+                    "prompt_logprobs", stream.prompt.logprobs if stream.prompt else ()
+                ),
             },
             ensure_ascii=False,
         )
@@ -64,6 +70,7 @@ class Answer:
                     self._terminal.note(f"request id:          {event.accepted.request_id}")
                     self._terminal.note(f"trace id:            {self._stream.trace.trace_id}")
                 case "delta" if event.delta.index == 0:
+                    self._logprobs += event.delta.logprobs
                     self._write(event.delta.text)
 
     def _write(self, text: str) -> None:
@@ -99,6 +106,26 @@ class Answer:
         if timings is None or not timings.HasField("time_to_first_token"):
             return None
         return timings.time_to_first_token.ToTimedelta().total_seconds()
+
+
+def _logprobs_fact(name: str, values: Sequence[gen.Logprobs]) -> dict[str, object]:
+    """One entry a position, where they were asked for."""
+    if not values:
+        return {}
+    return {
+        name: [
+            {
+                "chosen": _logprob(value.chosen) if value.HasField("chosen") else None,
+                "top": [_logprob(token) for token in value.top],
+            }
+            for value in values
+        ]
+    }
+
+
+def _logprob(token: gen.TokenLogprob) -> dict[str, object]:
+    text = token.token.decode(errors="replace")
+    return {"token_id": token.token_id, "token": text, "logprob": token.logprob}
 
 
 def _total_s(timings: gen.Timings | None) -> float | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.exits import EXIT_CODES_TEXT
 from headrace.cli.flag_values import grace, seconds, whole
+from headrace.cli.generation_arguments import add_generation
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -60,7 +61,7 @@ def _add_target(parser: argparse.ArgumentParser, default: str) -> None:
 def _add_generate(commands: "Commands") -> None:
     generate = _command(commands, "generate", "stream an answer to a prompt")
     generate.add_argument("prompt", metavar="PROMPT", help="the prompt; - reads standard input")
-    _add_generation(generate)
+    add_generation(generate)
     form = generate.add_mutually_exclusive_group()
     form.add_argument(
         "--chat",
@@ -86,31 +87,8 @@ def _add_chat(commands: "Commands") -> None:
         description="Talk with a model. Ctrl-C stops an answer, Ctrl-D ends the conversation.",
     )
     chat.add_argument("--system", metavar="TEXT", help="a system message before everything")
-    _add_generation(chat)
+    add_generation(chat)
     _add_stats(chat)
-
-
-def _add_generation(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", help="the model (default: the only one that is served)")
-    parser.add_argument(
-        "--max-tokens", type=whole(0, 32), metavar="N", help="most tokens of the answer"
-    )
-    parser.add_argument("--temperature", type=float, metavar="X", help="0 to 2; 0 is greedy")
-    parser.add_argument("--top-p", type=float, metavar="X", help="above 0, at most 1")
-    parser.add_argument(
-        "--top-k", type=whole(-1, 31), metavar="N", help="at least 1, or -1 for off"
-    )
-    parser.add_argument("--seed", type=whole(0, 64), metavar="N", help="fixes the random stream")
-    parser.add_argument(
-        "--stop", action="append", metavar="TEXT", help="ends the answer; may be given again"
-    )
-    parser.add_argument("--priority", choices=["batch", "normal", "high", "critical"])
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        metavar="SECONDS",
-        help="longest time from acceptance to the end",
-    )
 
 
 def _add_stats(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 import argparse
 
 from headrace.cli.exits import NothingServed, UsageError
+from headrace.cli.generation_arguments import OPTION_NAMES, output_of
 from headrace.client import Client, GenerateOptions, PromptLike
 from headrace.v1 import inference_service_pb2 as pb
 
@@ -21,10 +22,11 @@ def only_model(client: Client) -> pb.Model:
 def generation_options(arguments: argparse.Namespace, model: str) -> GenerateOptions:
     """What was given; the rest is left to the server."""
     options: GenerateOptions = {"model": model}
-    for name in ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "priority"):
-        value = getattr(arguments, name)
-        if value is not None:
-            options[name] = value
+    given = {name: getattr(arguments, name) for name in OPTION_NAMES}
+    options.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item]
+    output = output_of(arguments)
+    if output is not None:
+        options["output"] = output
     return options
 
 

@@ -41,6 +41,11 @@ class Following:
         return self._cursor.accepted
 
     @property
+    def prompt(self) -> gen.PromptProcessed | None:
+        """The prompt with its log probabilities, where they were asked for; None before a worker took it up."""
+        return self._cursor.prompt
+
+    @property
     def usage(self) -> gen.Usage:
         """Tokens so far."""
         return self._cursor.usage

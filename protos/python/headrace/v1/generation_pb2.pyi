@@ -562,13 +562,13 @@ class OutputOptions(_message.Message):
     ECHO_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     logprobs: _builtins.bool
-    """Log probability of each output token."""
+    """Log probability of each output token, by the model itself: before temperature, penalties and filters."""
     top_logprobs: _builtins.int
-    """0 to 20 likeliest alternatives for each output token."""
+    """0 to 20 likeliest alternatives for each output token, and for the prompt's if asked for; asks for `logprobs` too."""
     prompt_logprobs: _builtins.bool
-    """Log probabilities of the prompt's tokens."""
+    """Log probabilities of the prompt's tokens; tokens times alternatives may come to 65536."""
     echo: _builtins.bool
-    """Repeat the prompt before the output."""
+    """Begin each choice's text with the prompt's; token ids stay those of the output."""
     token_ids: _builtins.bool
     """Send token ids beside the text. Unset means true."""
     def __init__(
@@ -647,7 +647,7 @@ class Logprobs(_message.Message):
     TOP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def chosen(self) -> Global___TokenLogprob:
-        """The chosen token."""
+        """The chosen token; unset for the first token of a prompt, before which there is nothing."""
 
     @_builtins.property
     def top(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLogprob]:

@@ -76,10 +76,12 @@ def test_end_of_sequence() -> None:
 
 
 def test_min_tokens_puts_every_stop_off() -> None:
-    """Neither a stop string nor a stop token ends it before so many tokens."""
+    """No stop string ends it before so many tokens, and what would end it is not even drawn."""
+    banned = WHOLE.token_ids[0]
     stop = StopConditions(
-        max_tokens=50, min_tokens=20, stop=tuple("aeiou "), stop_token_ids=(WHOLE.token_ids[0],)
+        max_tokens=50, min_tokens=20, stop=tuple("aeiou "), stop_token_ids=(banned,)
     )
-    outcome = run_alone(make_job(stop=stop))
+    outcome = run_alone(make_job(stop=stop), eos_every=3)
+    assert not {banned, EOS_ID} & set(outcome.token_ids[:19])
     assert 20 <= len(outcome.token_ids) < 50
     assert outcome.finish.reason is FinishReason.STOP

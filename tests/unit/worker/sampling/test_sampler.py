@@ -7,14 +7,29 @@ from hypothesis import strategies as st
 
 from common.domain import SamplingParams
 from worker.engine.runner import Draw, Drawn, RowFailed
-from worker.sampling.filters import keep_top_k, keep_top_p
-from worker.sampling.sampler import sample
+from worker.engine.seen_tokens import SeenTokens
+from worker.sampling import sampler
+from worker.sampling.blocks import cut
+from worker.sampling.filters import above, keep_top_k, nucleus_edges
 
-VOCAB = 320
+VOCAB = 4096
+
+
+def sample(logits, draws):
+    """What is sampled; the sampler may work in place, so it gets a copy."""
+    return sampler.sample(logits.clone(), draws)
 
 
 def draw(seed=0, position=0, **params):
     return Draw(SamplingParams(seed=seed, **params), 0, position)
+
+
+def penalized(params, position=5):
+    """A draw of a row that has seen a few tokens, some of them more than once, and must not draw two."""
+    seen = SeenTokens(range(0, 40, 3))
+    for token_id in (1, 2, 2, 3, 3, 3):
+        seen.add(token_id)
+    return Draw(params, 1, position, seen=seen, forbidden=(7, 8))
 
 
 def tokens(results):
@@ -29,19 +44,56 @@ PARAMS = st.builds(
     top_p=st.sampled_from([0.0, 1e-9, 0.5, 0.9, 1.0]),
     top_k=st.sampled_from([0, 1, 5, 300, 2**31]),
 )
+MORE_PARAMS = st.builds(
+    SamplingParams,
+    seed=st.integers(0, 2**64 - 1),
+    temperature=st.sampled_from([0.0, 1e-9, 0.7, 1.0]),
+    top_p=st.sampled_from([0.5, 0.9, 1.0]),
+    top_k=st.sampled_from([0, 3, 300]),
+    min_p=st.sampled_from([0.0, 0.02, 1.0]),
+    typical_p=st.sampled_from([0.3, 0.95, 1.0]),
+    repetition_penalty=st.sampled_from([0.5, 1.0, 1.3]),
+    presence_penalty=st.sampled_from([-1.0, 0.0, 2.0]),
+    frequency_penalty=st.sampled_from([-0.5, 0.0, 0.7]),
+    logit_bias=st.sampled_from([{}, {5: 8.0, 2: -100.0}, {4095: 100.0}]),
+)
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(PARAMS, min_size=1, max_size=8), st.integers(0, 1000), st.booleans())
+@given(st.lists(PARAMS | MORE_PARAMS, min_size=1, max_size=8), st.integers(0, 1000), st.booleans())
 def test_a_row_draws_the_same_token_in_every_batch(params, seed, ties):
     """Each row alone gives what it gives among others, with many equal logits too."""
     logits = torch.randn(len(params), VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
     if ties:
         logits = logits.round()
-    draws = [Draw(p, 1, 5) for p in params]
+    draws = [penalized(p) for p in params]
     alone = [sample(logits[i : i + 1], [one])[0] for i, one in enumerate(draws)]
     assert sample(logits, draws) == alone
     assert sample(logits.flip(0), draws[::-1]) == alone[::-1]
+
+
+@pytest.mark.parametrize("vocab", [4096, 1003, 49])
+def test_batches_of_every_size_agree(vocab):
+    """The same 32 rows in batches of 1, 2, 8 and 32, also where the vocabulary does not come out even."""
+    kinds = [
+        {"temperature": 0.0},
+        {},
+        {"top_p": 0.9},
+        {"top_k": 20, "min_p": 0.01},
+        {"typical_p": 0.8},
+        {"top_k": 7, "top_p": 0.5, "typical_p": 0.9},
+        {"min_p": 0.1, "repetition_penalty": 1.2},
+        {"top_k": 1000, "frequency_penalty": 0.5},
+    ]
+    logits = torch.randn(32, vocab, generator=torch.Generator().manual_seed(4)) * 2
+    draws = [penalized(SamplingParams(seed=i, **kinds[i % len(kinds)]), i) for i in range(32)]
+    whole = sample(logits, draws)
+    for size in (1, 2, 8):
+        pieces = [range(i, i + size) for i in range(0, 32, size)]
+        split = [
+            one for p in pieces for one in sample(logits[p.start : p.stop], [draws[i] for i in p])
+        ]
+        assert split == whole, size
 
 
 @settings(deadline=None, max_examples=40)
@@ -116,23 +168,36 @@ def test_half_precision_logits_work():
 
 def test_equal_values_stay_together():
     """Filters cut by value: tokens as likely as the last one kept are kept too."""
-    scaled = torch.tensor([[3.0, 2.0, 2.0, 1.0]])
-    assert torch.isfinite(keep_top_k(scaled, torch.tensor([2]))).tolist() == [
-        [True, True, True, False]
-    ]
-    probs = torch.tensor([[0.4, 0.25, 0.25, 0.1]], dtype=torch.float64)
-    assert (keep_top_p(probs, torch.tensor([0.6])) > 0).tolist() == [[True, True, True, False]]
+    logits = cut(torch.tensor([[3.0, 2.0, 2.0, 1.0]]))
+    kept = torch.isfinite(keep_top_k(logits, torch.tensor([2]))).flatten()
+    assert kept.nonzero().flatten().tolist() == [0, 1, 2]
+    weights = cut(torch.tensor([[0.4, 0.25, 0.25, 0.1]])).nan_to_num(0.0, neginf=0.0)
+    _, kept = above(weights, nucleus_edges(weights, torch.tensor([0.6])))
+    assert kept.flatten().nonzero().flatten().tolist() == [0, 1, 2]
 
 
-def test_a_wide_nucleus_is_found_by_the_full_sort():
-    """Where the nucleus exceeds the trial size, the result is that of sorting everything."""
+@pytest.mark.parametrize("spread", [0.01, 1.0, 3.0])
+def test_a_nucleus_of_any_width_is_that_of_sorting_everything(spread):
+    """Whether it ends within the first trial, the second or nowhere before the end."""
     generator = torch.Generator().manual_seed(1)
-    probs = torch.rand(2, 5000, generator=generator).softmax(-1)
-    kept = keep_top_p(probs, torch.tensor([0.9, 0.95], dtype=torch.float64))
-    for row, mass in enumerate((0.9, 0.95)):
-        ordered = probs[row].double().sort(descending=True).values
-        size = int((ordered.cumsum(0) < mass).sum()) + 1
-        assert abs(int((kept[row] > 0).sum()) - size) <= 1
+    weights = (torch.randn(4, 64 * 1000, generator=generator) * spread).exp()
+    shares = torch.tensor([0.1, 0.5, 0.9, 0.999], dtype=torch.float64)
+    edges = nucleus_edges(cut(weights), shares).squeeze(-1)
+    for row, share in enumerate(shares):
+        ordered = weights[row].double().sort(descending=True).values
+        size = int((ordered.cumsum(0) < share * ordered.sum()).sum()) + 1
+        found = int((weights[row] >= edges[row]).sum())
+        assert abs(found - size) <= 1 + size // 1000, (found, size)
+
+
+def test_forbidden_tokens_and_bias_hold_for_greedy_too():
+    """The largest is passed over where it must not be drawn, and the bias decides what is largest."""
+    logits = torch.arange(VOCAB, dtype=torch.float32).expand(3, VOCAB)
+    params = SamplingParams(seed=0, temperature=0.0)
+    biased = SamplingParams(seed=0, temperature=0.0, logit_bias={9: 100.0, VOCAB - 1: -100.0})
+    top = VOCAB - 1
+    draws = [Draw(params, 0, 0), Draw(params, 0, 0, forbidden=(top, top - 1)), Draw(biased, 0, 0)]
+    assert tokens(sample(logits, draws)) == [top, top - 2, top - 1]
 
 
 def test_nothing_to_draw_is_nothing():

@@ -1,0 +1,56 @@
+"""Log probabilities: torch's own, the same in every batch, and of the model itself."""
+
+import pytest
+import torch
+
+from common.domain import SamplingParams
+from worker.engine.runner import Draw, Drawn
+from worker.engine.seen_tokens import SeenTokens
+from worker.sampling.sampler import sample
+from worker.sampling.scores import scores
+
+
+def rows(count: int, vocab: int = 1000) -> torch.Tensor:
+    return torch.randn(count, vocab, generator=torch.Generator().manual_seed(2)) * 5
+
+
+@pytest.mark.parametrize("vocab", [64, 1000, 4096])
+def test_they_are_those_of_a_softmax(vocab: int):
+    """Chosen and likeliest, in order; even where the vocabulary does not come out even."""
+    logits = rows(5, vocab)
+    expected = logits.double().log_softmax(-1)
+    found = scores(logits, [3, 9, 0, 1, vocab - 1], [0, 1, 5, 20, 20])
+    for row, (token_id, count) in enumerate(
+        zip([3, 9, 0, 1, vocab - 1], [0, 1, 5, 20, 20], strict=True)
+    ):
+        assert found[row].logprob == pytest.approx(float(expected[row, token_id]), abs=1e-5)
+        best = expected[row].topk(count)
+        assert [token for token, _ in found[row].top] == best.indices.tolist()
+        assert [value for _, value in found[row].top] == pytest.approx(
+            best.values.tolist(), abs=1e-5
+        )
+
+
+def test_a_row_has_the_same_scores_in_every_batch():
+    """Bit for bit, with equally likely tokens in the order of their ids."""
+    logits = rows(8).round()
+    together = scores(logits, range(8), [7] * 8)
+    assert together == [scores(logits[i : i + 1], [i], [7])[0] for i in range(8)]
+    for one in together:
+        assert [*one.top] == sorted(one.top, key=lambda pair: (-pair[1], pair[0]))
+
+
+def test_they_are_the_models_own():
+    """Temperature, bias, penalties and filters change what is drawn, and not what the model thought of it."""
+    logits = rows(2)
+    seen = SeenTokens([1, 2, 3])
+    params = SamplingParams(
+        4, temperature=0.3, top_k=3, logit_bias={5: 90.0}, repetition_penalty=2
+    )
+    draw = Draw(params, 0, 3, seen=seen, num_top=2)
+    (first, second) = sample(logits.clone(), [draw, Draw(params, 0, 3)])
+    assert isinstance(first, Drawn)
+    assert isinstance(second, Drawn)
+    assert first.token_id == 5
+    assert first.scores == scores(logits[:1], [5], [2])[0]
+    assert second.scores is None
