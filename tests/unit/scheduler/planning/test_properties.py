@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.domain import Priority
+from scheduler.planning.open_order import order_of_service
+from scheduler.planning.output_lengths import OutputLengths
 from scheduler.planning.plan import Plan, WorkerView, plan
 from scheduler.planning.queue import WaitingQueue
 from scheduler.planning.settings import PlanningSettings
@@ -87,7 +89,8 @@ def _check_batch(worker: WorkerView, batch: list[WaitingRequest]) -> None:
     pending = worker.pending_prefill_tokens + sum(r.known_tokens for r in others)
     two_steps = 2 * worker.max_batch_tokens
     assert pending + last.known_tokens <= two_steps or pending < worker.max_batch_tokens
-    blocks = sum(_blocks(r.known_tokens + min(r.remaining_tokens, 128)) for r in batch)
+    lengths = OutputLengths(PlanningSettings())
+    blocks = sum(_blocks(r.known_tokens + lengths.reserve(r)) for r in batch)
     alone_on_idle = len(batch) == 1 and worker.num_running == 0
     assert blocks <= worker.free_blocks or (
         alone_on_idle and _blocks(last.known_tokens + 1) <= worker.free_blocks
@@ -103,7 +106,7 @@ def test_a_plan_is_deterministic(waiting, fleet):
     """The same queue, workers and time give the same plan; and planning twice changes no order."""
     first, second = make_queue(*waiting), make_queue(*waiting)
     assert plan(first, fleet, NOW_S) == plan(second, fleet, NOW_S)
-    assert first.first(100) == second.first(100)
+    assert order_of_service(first, 100) == order_of_service(second, 100)
     assert len(first) == len(waiting)
 
 
@@ -138,7 +141,7 @@ def test_the_first_pick_is_the_head_of_the_order(waiting):
         *(replace(r, fingerprint=None, deadline_s=900.0, model_revision="") for r in waiting)
     )
     made = plan(queue, [make_worker(free_blocks=10_000)], NOW_S)
-    assert assigned(made)[:1] == [r.request_id for r in queue.first(1)]
+    assert assigned(made)[:1] == [r.request_id for r in order_of_service(queue, 1)]
 
 
 @given(
@@ -208,7 +211,7 @@ def test_everything_is_served_in_the_end(waiting):
     while picked := assigned(made := plan(queue, fleet, NOW_S)):
         for request_id in picked:
             queue.remove(request_id)
-    left = {r.request_id for r in queue.first(100)}
+    left = {r.request_id for r in order_of_service(queue, 100)}
     runnable = {r.request_id for r in waiting if any(w.serves(r.lane_key) for w in fleet)}
     assert left & runnable == set(made.expired) & runnable
 
