@@ -193,7 +193,8 @@ class ModelLimits:
 class OrderingHeader:
     """All that ordering needs to know of a request: the inbox entry carries it.
 
-    ``seed`` and ``wants_token_ids`` are for the end of a request whose body nobody has read.
+    ``has_deadline`` says that the caller set the deadline, which every request has. ``seed`` and ``wants_token_ids``
+    are for the end of a request whose body nobody has read.
     """
 
     tenant: str
@@ -205,6 +206,7 @@ class OrderingHeader:
     trace: TraceContext = TraceContext()
     seed: int = 0
     wants_token_ids: bool = True
+    has_deadline: bool = False
 
 
 @dataclass(frozen=True, slots=True)

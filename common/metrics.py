@@ -125,6 +125,9 @@ class Metrics:
         self.worker_losses = _counter(
             meter, "worker_losses", "workers lost while they ran requests"
         )
+        self.preemptions_asked = _counter(
+            meter, "preemptions_asked", "requests asked to make room for a more important one"
+        )
         self.dispatch_batch_size = _sizes(
             meter, "dispatch_batch_size", "requests of one Assign", BATCH_BOUNDS
         )

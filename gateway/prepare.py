@@ -36,6 +36,7 @@ class Prepared:
     id: RequestId
     request: GenerationRequest
     budget_s: float
+    has_deadline: bool = False
 
     def renamed(self, request_id: RequestId) -> Self:
         """The same request under another id."""
@@ -56,6 +57,7 @@ class Prepared:
             trace=trace,
             seed=request.sampling.seed,
             wants_token_ids=request.output.token_ids,
+            has_deadline=self.has_deadline,
         )
 
 
@@ -120,6 +122,7 @@ class Preparation:
                     baggage=caller.baggage,
                 ),
                 self._budget_s(draft, caller),
+                has_deadline=bool(draft.timeout_s) or caller.remaining_s is not None,
             )
 
     async def count(self, name: str, prompt: PromptDraft) -> tuple[Model, Sequence[int]]:

@@ -71,9 +71,5 @@ def _waiting_for(request_id: RequestId, status: PartitionStatus | None) -> str:
         return "a scheduler to lead its partition"
     for place in status.positions:
         if place.request_id == str(request_id):
-            return (
-                f"{place.reason} (position {place.position})"
-                if place.reason
-                else (f"its turn (position {place.position})")
-            )
+            return place.reason or f"its turn (position {place.position})"
     return "a worker" if not status.workers else "its turn"

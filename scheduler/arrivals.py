@@ -117,6 +117,7 @@ class Arrivals:
         request.is_recovering = False
         has_progress = message.progress.next_seq > request.checkpoint_seq
         request.restore(message.progress)
+        self._led.recharge(request)
         request.seed = message.seed
         request.num_choices = max(request.num_choices, message.num_choices)
         if (finish := message.progress.last_finish) is not None:

@@ -18,7 +18,7 @@ from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.messages import Batch, Taking
 from scheduler.planning.plan import Assignment as Picks
-from scheduler.planning.plan import Plan, plan
+from scheduler.planning.plan import Plan, Preemption, plan
 from scheduler.returns import Returns
 
 # After a change of leaders workers need a moment to find the new one; whoever does not want to wait for a worker
@@ -46,14 +46,15 @@ class Dispatch:
         self._unpark()
         if not led.queue and not led.queue.kept.is_running:
             return Plan()
-        return plan(led.queue, [worker.view() for worker in led.workers.values()], now_s)
+        views = [worker.view(led.queue.lengths) for worker in led.workers.values()]
+        return plan(led.queue, views, now_s)
 
     def carry_out(self, planned: Plan, now_s: float) -> None:
         """Expire, refuse, and take what was picked."""
         led = self._led
         self.look_again_s = planned.look_again_s
-        for request_id in planned.expired:
-            self._ending.expire(led.requests[request_id])
+        for request_id, why in planned.expired.items():
+            self._ending.expire(led.requests[request_id], why)
         grace_ends_s = led.led_since_s + _NO_WORKER_GRACE_S
         for request_id in planned.refused:
             if now_s >= grace_ends_s:
@@ -62,20 +63,39 @@ class Dispatch:
                 self.look_again_s = min(grace_ends_s, self.look_again_s or grace_ends_s)
         for picks in planned.assignments:
             self._take(picks, now_s)
+        for preemption in planned.preemptions:
+            self._preempt(preemption)
+
+    def _preempt(self, preemption: Preemption) -> None:
+        """Ask a worker to give a request back; it returns like any other that was given back."""
+        led = self._led
+        request, worker = led.requests[preemption.request_id], led.workers[preemption.worker_id]
+        assert request.status is RequestStatus.RUNNING, request.key
+        request.is_leaving = True
+        request.num_preempted += 1
+        worker.changed()
+        worker.session.send(session.preempt([(request.key, request.attempt)]))
+        led.telemetry.preempted(request.header.priority)
+        led.telemetry.log.info(
+            "asked to make room", request_id=request.key, reason=preemption.reason
+        )
 
     def _take(self, picks: Picks, now_s: float) -> None:
         led = self._led
         worker = led.workers[picks.worker_id]
-        requests = [
-            request
-            for request in (led.requests[request_id] for request_id in picks.request_ids)
+        going = [
+            (request, pick)
+            for request, pick in ((led.requests[pick.request_id], pick) for pick in picks.picks)
             if not self._parks(request)
         ]
-        batch = Batch(secrets.token_hex(8), worker, picks.reason, now_s, len(requests))
-        for request in requests:
-            led.dequeue(request)
+        batch = Batch(secrets.token_hex(8), worker, picks.reason, now_s, len(going))
+        for request, pick in going:
+            request.why = f"{pick.why}, class {pick.level.name}"
+            led.start(request)
             request.attempt += 1
             request.is_taking = True
+            request.is_leaving = False
+            request.since_s = now_s
             request.worker_id = worker.worker_id
             worker.add(request, now_s)
             fingerprint = worker.session.hello.fingerprint
@@ -174,6 +194,7 @@ class Dispatch:
             names.HEADRACE_EPOCH: request.epoch,
             names.HEADRACE_ATTEMPT: request.attempt,
             names.HEADRACE_TOKENS_RESUMED: request.progress.next_seq,
+            names.HEADRACE_PLAN_REASON: f"{batch.reason}; {request.why}",
         }
         context = telemetry.dispatched(trace, attributes, batch.picked_s, now_s)
         return Assignment(

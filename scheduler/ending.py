@@ -33,14 +33,13 @@ class Ending:
         failure = failure_of_end(FinishReason.CANCELLED, stage="", cause=cause)
         self.end(request, FinishReason.CANCELLED, failure)
 
-    def expire(self, request: LedRequest) -> None:
-        """Its deadline has passed."""
+    def expire(self, request: LedRequest, why: str = "") -> None:
+        """Its deadline has passed, or cannot be made any more, and why."""
         stage = "queue"
         if request.status is RequestStatus.RUNNING:
             stage = "decode" if request.next_seq else "prefill"
-        self.end(
-            request, FinishReason.DEADLINE, failure_of_end(FinishReason.DEADLINE, stage=stage)
-        )
+        failure = failure_of_end(FinishReason.DEADLINE, stage=stage, cause=why)
+        self.end(request, FinishReason.DEADLINE, failure)
 
     def fail(self, request: LedRequest, failure: Failure) -> None:
         """It cannot go on."""

@@ -37,7 +37,9 @@ def failure_of_end(reason: FinishReason, *, stage: str, cause: str = "") -> Fail
         case FinishReason.DEADLINE:
             return _stored(
                 DeadlineExceeded(
-                    f"the deadline passed ({stage})",
+                    f"the deadline cannot be made: {cause}"
+                    if cause
+                    else f"the deadline passed ({stage})",
                     reason="DEADLINE_EXCEEDED",
                     metadata={"stage": stage},
                 )

@@ -40,6 +40,7 @@ from scheduler.settings import SchedulerSettings
 from scheduler.snapshot import Snapshot
 from scheduler.takeover import TakeoverReader
 from scheduler.telemetry import PartitionGauges, PartitionTelemetry
+from scheduler.tenant_weights import weights_of
 from scheduler.worker_registry.doors import Door, Doors
 from scheduler.worker_registry.session import WorkerSession
 
@@ -93,7 +94,12 @@ class Leadership:
             settings=settings,
             clock=services.clock,
             telemetry=telemetry,
-            queue=WaitingQueue(PlanningSettings(batch_window_ms=settings.batch_window_ms)),
+            queue=WaitingQueue(
+                PlanningSettings(
+                    batch_window_ms=settings.batch_window_ms,
+                    tenant_weights=weights_of(settings.tenant_weights),
+                )
+            ),
             logs=self._logs,
             records=self._records,
             acks=self._acks,

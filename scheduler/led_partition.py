@@ -74,6 +74,25 @@ class LedPartition:
         if self.queue.remove(request.key) is not None or was_parked:
             self.num_left_queue += 1
 
+    def start(self, request: LedRequest) -> None:
+        """It goes to a worker: its tenant is charged for the prompt, unless it was before."""
+        level = self.queue.start(request.key)
+        assert level is not None, request.key
+        request.level, request.is_charged = level, True
+        self.num_left_queue += 1
+
+    def recharge(self, request: LedRequest) -> None:
+        """Count what a former leader had served of the request: a new one knows no other past of its tenant."""
+        if request.is_charged or not request.has_prompt:
+            return
+        request.is_charged = True
+        self.queue.charge(
+            request.level,
+            request.header.tenant,
+            prompt_tokens=request.header.prompt_tokens,
+            generated_tokens=request.progress.next_seq,
+        )
+
     def write(self, request: LedRequest, records: list[LogRecord]) -> None:
         """Log facts about a request; its first ones make the log keep what follows its start."""
         if not records:

@@ -7,7 +7,7 @@ in flight                   |─────|     numbered and handed to the log
 
 from dataclasses import dataclass, field, replace
 
-from common.domain import FinishReason, OrderingHeader, RequestId
+from common.domain import FinishReason, OrderingHeader, Priority, RequestId
 from common.records import (
     Failure,
     FinishRecord,
@@ -22,10 +22,16 @@ from common.wire.session import SequenceFinish, SequenceOutput
 from scheduler.failures import QUARANTINE_LOSSES, failure_of_end
 from scheduler.planning.waiting import WaitingRequest
 
+Charged = tuple[Priority, str]
+"""A class and a tenant."""
+
 
 @dataclass(slots=True, eq=False)
 class LedRequest:
-    """State of one request; only the loop's task changes it. Times by this process's monotonic clock."""
+    """State of one request; only the loop's task changes it. Times by this process's monotonic clock.
+
+    ``level`` is the class in which its tenant is charged for it, ``is_charged`` says that the prompt was.
+    """
 
     id: RequestId
     entry_id: str
@@ -45,7 +51,13 @@ class LedRequest:
 
     status: RequestStatus = RequestStatus.QUEUED
     attempt: int = 0
+    level: Priority = field(init=False)
+    is_charged: bool = False
     worker_id: str = ""
+    why: str = ""
+    since_s: float = 0.0
+    num_preempted: int = 0
+    is_leaving: bool = False
     outcome: str = ""
     gateways: frozenset[str] = frozenset()
     is_taking: bool = False
@@ -69,6 +81,7 @@ class LedRequest:
 
     def __post_init__(self) -> None:
         self.key = str(self.id)
+        self.level = self.header.priority
         self.gateways = frozenset({self.log})
         self.restore(self.progress)
 
@@ -92,6 +105,26 @@ class LedRequest:
     def keep_from(self) -> str:
         """Position in the log behind which everything is needed to know the request again."""
         return self.start if self.progress.log_id == "0-0" else self.progress.log_id
+
+    @property
+    def priority(self) -> Priority:
+        """The class it came in."""
+        return self.header.priority
+
+    @property
+    def known_tokens(self) -> int:
+        """Its prompt and what is generated: all that another worker would have to compute."""
+        return self.header.prompt_tokens + self.next_seq
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether its client may have seen a token."""
+        return self.next_seq > 0
+
+    @property
+    def charged(self) -> Charged:
+        """Whose counter its tokens count on."""
+        return self.level, self.header.tenant
 
     @property
     def is_suspect(self) -> bool:
@@ -129,7 +162,9 @@ class LedRequest:
             fingerprint=self.fingerprint if generated else None,
             hold=header.hold,
             model_revision=header.model_revision,
+            has_deadline=header.has_deadline,
             alone=self.is_suspect,
+            is_charged=self.is_charged,
         )
 
     # What becomes log records.

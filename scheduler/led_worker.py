@@ -3,6 +3,9 @@
 A worker's credit is as old as its message. An assignment that it had not seen when it counted has to be subtracted
 here, and one that it had seen must not be. Its first output shows that it was seen; so does the second credit after
 it (a step that was under way when the assignment came counts without it, the next one with it).
+
+What runs will grow: the blocks that it probably still needs are held back for it, or newcomers would take them and the
+worker would have to give one of them back.
 """
 
 from dataclasses import dataclass
@@ -10,6 +13,7 @@ from dataclasses import dataclass
 from common.wire.session import Credit
 from scheduler.led_request import LedRequest
 from scheduler.planning.fit import WorkerView
+from scheduler.planning.output_lengths import OutputLengths
 from scheduler.worker_registry.session import WorkerSession
 
 # Credits come with every step; two steps faster than this may both have been on their way already.
@@ -35,6 +39,7 @@ class LedWorker:
         self.credit = Credit(0, 0, 0)
         self._unseen: dict[str, _Unseen] = {}
         self._alone = ""
+        self._view: WorkerView | None = None
 
     @property
     def worker_id(self) -> str:
@@ -43,6 +48,7 @@ class LedWorker:
 
     def add(self, request: LedRequest, now_s: float) -> None:
         """A request is going to this worker."""
+        self.changed()
         self.running[request.key] = request
         if request.is_suspect:
             self._alone = request.key
@@ -51,16 +57,23 @@ class LedWorker:
 
     def remove(self, key: str) -> None:
         """A request has ended or left."""
+        self.changed()
         self.running.pop(key, None)
         self._unseen.pop(key, None)
 
     def saw(self, key: str) -> None:
         """The worker has put out something for a request: its credits count it."""
-        self._unseen.pop(key, None)
+        if self._unseen.pop(key, None) is not None:
+            self.changed()
+
+    def changed(self) -> None:
+        """What planning sees of it is not up to date."""
+        self._view = None
 
     def credited(self, credit: Credit, now_s: float) -> None:
         """The worker said what it can take."""
         self.credit = credit
+        self.changed()
         if not self._unseen:
             return
         for key, unseen in list(self._unseen.items()):
@@ -68,27 +81,42 @@ class LedWorker:
             if unseen.num_credits >= 2 and now_s - unseen.sent_s >= _MIN_UNSEEN_S:
                 del self._unseen[key]
 
-    def view(self) -> WorkerView:
-        """As the planner sees it."""
+    def view(self, lengths: OutputLengths) -> WorkerView:
+        """As the planner sees it. Made again when it has changed: a plan looks at all workers, and few have."""
+        draining = self.is_draining or self.session.is_closed
+        if self._view is None or self._view.draining != draining:
+            self._view = self._look(lengths, draining=draining)
+        return self._view
+
+    def _look(self, lengths: OutputLengths, *, draining: bool) -> WorkerView:
         hello, credit = self.session.hello, self.credit
         free_seqs = hello.max_seqs - sum(one.num_choices for one in self.running.values())
         if not self._unseen:
             free_seqs = min(free_seqs, credit.free_seqs)
-        blocks = sum(
-            -(-(unseen.tokens + 1) // hello.block_size) for unseen in self._unseen.values()
-        )
         tokens = sum(unseen.tokens for unseen in self._unseen.values())
+        held_back = sum(self._growth_blocks(one, lengths) for one in self.running.values())
+        here = tuple(one for one in self.running.values() if not one.is_taking)
         return WorkerView(
             worker_id=self.worker_id,
             free_seqs=max(0, free_seqs),
-            free_blocks=max(0, credit.free_blocks - blocks),
+            free_blocks=max(0, credit.free_blocks - held_back),
             block_size=hello.block_size,
             pending_prefill_tokens=credit.pending_prefill_tokens + tokens,
             max_batch_tokens=hello.max_batch_tokens,
             num_running=len(self.running),
             fingerprint=hello.fingerprint,
-            draining=self.is_draining or self.session.is_closed,
+            draining=draining,
             kv_blocks=hello.kv_blocks,
             model_revision=hello.model_revision,
             runs_alone=self._alone in self.running,
+            running=here,
+            lowest_running=min((one.priority for one in here), default=None),
         )
+
+    def _growth_blocks(self, request: LedRequest, lengths: OutputLengths) -> int:
+        """Blocks that a request will take beyond those that the worker's credit counts as taken."""
+        header, generated, size = request.header, request.next_seq, self.session.hello.block_size
+        left = lengths.left(header.tenant, generated, max(0, header.max_tokens - generated))
+        unseen = self._unseen.get(request.key)
+        counted = request.known_tokens if unseen is None else 0
+        return -(-(request.known_tokens + left) // size) - -(-counted // size)

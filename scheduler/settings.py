@@ -10,6 +10,7 @@ from common.service_settings import (
 )
 from common.setting_fields import above, at_least, host_and_port, port, setting
 from common.streams.addresses import problem_of
+from scheduler.tenant_weights import problem_with
 
 DEFAULT_GRPC_PORT = 50052
 
@@ -39,6 +40,11 @@ class SchedulerSettings(ServiceSettings):
     )
     batch_window_ms: float = setting(
         10.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
+    )
+    tenant_weights: tuple[str, ...] = setting(
+        (),
+        help="shares of tenants as name=weight; 1 for whoever is not named",
+        check=problem_with,
     )
     orphan_grace_s: float = setting(
         LENGTHS.orphan_grace_s,

@@ -20,6 +20,7 @@ from common.wire.snapshot import (
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
+from scheduler.planning.open_order import order_of_service
 
 INTERVAL_S = LENGTHS.snapshot_s
 NUM_POSITIONS = 100
@@ -75,10 +76,10 @@ class Snapshot:
 
     def _positions(self) -> list[QueuePosition]:
         led = self._led
-        views = [worker.view() for worker in led.workers.values()]
+        views = [worker.view(led.queue.lengths) for worker in led.workers.values()]
         serving = [view for view in views if not view.draining]
         found: list[QueuePosition] = []
-        for position, request in enumerate(led.queue.first(NUM_POSITIONS)):
+        for position, request in enumerate(order_of_service(led.queue, NUM_POSITIONS)):
             fits = [view for view in serving if view.serves(request.lane_key)]
             if not serving:
                 reason = "no worker"
@@ -87,7 +88,9 @@ class Snapshot:
             elif request.alone:
                 reason = "quarantine: waits for a worker of its own"
             else:
-                reason = f"waiting: class {request.priority.name}, position {position}"
+                wait_s = led.queue.pace.wait_s(position)
+                estimate = "" if wait_s is None else f", est. {wait_s:.1f} s"
+                reason = f"waiting: class {request.priority.name}, position {position}{estimate}"
             found.append(QueuePosition(request.request_id, position, reason))
         return found
 

@@ -51,6 +51,10 @@ class PartitionTelemetry:
         """A worker died while it ran requests."""
         self._metrics.worker_losses.add(1, self._labels)
 
+    def preempted(self, priority: Priority) -> None:
+        """A request was asked to make room for a more important one."""
+        self._metrics.preemptions_asked.add(1, class_labels(self._partition.model, priority))
+
     def ended(self, status: RequestStatus) -> None:
         """A request has its terminal record."""
         self._metrics.requests_ended.add(1, {**self._labels, "status": status.value})

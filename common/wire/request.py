@@ -76,6 +76,7 @@ def encode_header(header: OrderingHeader) -> bytes:
         tracestate=header.trace.tracestate,
         seed=header.seed,
         output=vocabulary.output_to_pb(OutputOptions(token_ids=header.wants_token_ids)),
+        has_deadline=header.has_deadline,
     ).SerializeToString()
 
 
@@ -99,4 +100,5 @@ def decode_header(data: bytes) -> OrderingHeader:
         seed=message.seed,
         wants_token_ids=vocabulary.wants_token_ids(message.output),
         trace=TraceContext(message.traceparent, message.tracestate),
+        has_deadline=message.has_deadline,
     )

@@ -113,6 +113,8 @@ class StepOutput:
     sequences: list[SequenceOutput]
     returned: list[SequenceReturned]
     credit: Credit | None
+    took_s: float = 0.0
+    prefill_tokens: int = 0
 
 
 Said = Hello | CardChunk | Credit | Heartbeat | Draining | StepOutput
@@ -179,6 +181,8 @@ def step_from_pb(message: pb.StepOutput) -> StepOutput:
             for one in message.returned
         ],
         _credit_from_pb(message.credit if message.HasField("credit") else None),
+        message.step_us / 1e6,
+        message.prefill_tokens,
     )
 
 
@@ -283,6 +287,18 @@ def cancel(sequences: Iterable[tuple[str, int]], reason: FinishReason) -> pb.Con
                 for request_id, attempt in sequences
             ],
             reason=vocabulary.finish_reason_to_pb(reason),
+        )
+    )
+
+
+def preempt(sequences: Iterable[tuple[str, int]]) -> pb.ConnectResponse:
+    """Give these (request, attempt) back."""
+    return pb.ConnectResponse(
+        preempt=pb.PreemptSequences(
+            sequences=[
+                pb.CancelSequence(request_id=request_id, attempt=attempt)
+                for request_id, attempt in sequences
+            ]
         )
     )
 

@@ -1,9 +1,10 @@
 """Rule 2: a waiting request rises by a class whenever its patience in one has run out, so that nothing starves.
 
-    arrival ── 60 s ──▶ NORMAL ── 30 s ──▶ HIGH ── 15 s ──▶ CRITICAL          (a BATCH request, default settings)
+    arrival ── 60 s ──▶ NORMAL ── 30 s ──▶ HIGH ── 15 s ──▶ CRITICAL ── 10 s ──▶ overdue   (a BATCH request)
 
 Its place inside the class it rises to goes by its own due time, which by then is earlier than those of the
-requests that arrive there.
+requests that arrive there. Behind the last class it is overdue: every k-th pick is for the oldest of these,
+whatever classes, tenants and lengths say, so that no flood of others can keep it waiting for ever.
 """
 
 from itertools import accumulate
@@ -19,12 +20,12 @@ class Ageing:
         """By the settings' patience."""
         self._after_s: dict[tuple[Priority, Priority], float] = {}
         for came_in in Priority:
-            below = [level for level in Priority if came_in <= level < Priority.CRITICAL]
-            patience_s = accumulate(settings.patience_s[level] for level in below)
+            above = [level for level in Priority if level >= came_in]
+            patience_s = accumulate(settings.patience_s[level] for level in above)
             self._after_s.update(
-                ((came_in, level), s) for level, s in zip(below, patience_s, strict=True)
+                ((came_in, level), s) for level, s in zip(above, patience_s, strict=True)
             )
 
-    def rises_after_s(self, came_in: Priority, level: Priority) -> float | None:
-        """How long after its arrival a request leaves ``level`` for the next class; None: there is none."""
-        return self._after_s.get((came_in, level))
+    def rises_after_s(self, came_in: Priority, level: Priority) -> float:
+        """How long after its arrival a request leaves ``level`` for the next class, or becomes overdue in the last."""
+        return self._after_s[came_in, level]

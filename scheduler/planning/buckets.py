@@ -15,9 +15,8 @@ def bucket_of(request: WaitingRequest, settings: PlanningSettings) -> int:
     return bisect_left(settings.bucket_bounds, request.known_tokens)
 
 
-def bucket_name(bucket: int, settings: PlanningSettings) -> str:
+def bucket_name(bucket: int, bounds: tuple[int, ...]) -> str:
     """The bucket's bounds, for people."""
-    bounds = settings.bucket_bounds
     if bucket == len(bounds):
         return f">{bounds[-1]}" if bounds else "all"
     return f"<={bounds[bucket]}"

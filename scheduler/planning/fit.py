@@ -1,14 +1,52 @@
 """Rule 7: what a worker's credits allow, spent as one budget per plan.
 
-A request takes one slot, the KV blocks of its known tokens and of those it will probably generate, and its
-prompt's share of the prefill that the worker has pending. That share keeps the worker's own queue near empty:
+A request takes one slot, the KV blocks of its known tokens and of those it will probably generate (what runs has
+its growth held back in the worker's credits), and its prompt's share of the prefill that the worker has pending. That share keeps the worker's own queue near empty:
 what waits here can still be reordered, what waits there cannot.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
+from common.domain import Priority
+from scheduler.planning.output_lengths import OutputLengths
 from scheduler.planning.settings import PlanningSettings
 from scheduler.planning.waiting import LaneKey, WaitingRequest
+
+
+class Running(Protocol):
+    """A request that runs on a worker, as pre-emption sees it.
+
+    ``known_tokens`` would have to be computed again elsewhere. ``is_leaving``: it was asked to make room.
+    """
+
+    @property
+    def key(self) -> str:
+        """The request's id."""
+
+    @property
+    def priority(self) -> Priority:
+        """The class it came in."""
+
+    @property
+    def since_s(self) -> float:
+        """When it was sent to the worker."""
+
+    @property
+    def known_tokens(self) -> int:
+        """Prompt and generated tokens."""
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether its client has seen a token."""
+
+    @property
+    def num_preempted(self) -> int:
+        """How often it made room for others."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is making room now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +55,7 @@ class WorkerView:
 
     Credits are what it reported less what was assigned since; ``num_running`` includes the latter. ``kv_blocks``
     is its whole pool, 0 when unknown. An empty ``model_revision`` serves any. ``runs_alone``: what runs there lets
-    nothing join.
+    nothing join. ``lowest_running`` is the lowest class among ``running``.
     """
 
     worker_id: str
@@ -32,6 +70,8 @@ class WorkerView:
     kv_blocks: int = 0
     model_revision: str = ""
     runs_alone: bool = False
+    running: tuple[Running, ...] = ()
+    lowest_running: Priority | None = None
 
     def serves(self, lane: LaneKey) -> bool:
         """Whether it may run requests of a lane: equal numerics once started, the revision that was asked for."""
@@ -44,11 +84,13 @@ class WorkerView:
 class Room:
     """What is left of a worker's credits while a plan is made."""
 
-    def __init__(self, worker: WorkerView, settings: PlanningSettings) -> None:
+    def __init__(
+        self, worker: WorkerView, settings: PlanningSettings, lengths: OutputLengths
+    ) -> None:
         """All of ``worker``'s credits."""
         self.worker = worker
         self.num_taken = 0
-        self._settings = settings
+        self._lengths = lengths
         self._seqs = worker.free_seqs
         self._blocks = worker.free_blocks
         self._pending_tokens = worker.pending_prefill_tokens
@@ -83,11 +125,7 @@ class Room:
             self.is_idle and self._least_blocks(request) <= self._blocks
         ):
             return False
-        # A prompt longer than the whole share joins when less than a step is pending: nothing else would let it in.
-        return (
-            self._pending_tokens + request.known_tokens <= self._max_pending_tokens
-            or self._pending_tokens < self.worker.max_batch_tokens
-        )
+        return self._has_prefill_share(request)
 
     def could_fit(self, request: WaitingRequest) -> bool:
         """Whether ``request`` would fit if the worker had nothing else to do."""
@@ -95,25 +133,38 @@ class Room:
             return self._least_blocks(request) <= self.worker.free_blocks
         return not self.worker.kv_blocks or self._least_blocks(request) <= self.worker.kv_blocks
 
-    def take(self, request: WaitingRequest) -> None:
-        """Spend what ``request`` needs; it must fit."""
+    def take(self, request: WaitingRequest, cached_tokens: int = 0) -> None:
+        """Spend what ``request`` needs, of which the worker has some in its cache; it must fit."""
         assert self.fits(request), request
         self.num_taken += 1
         self._seqs -= 1
         self._blocks -= min(self._blocks, self._reserved_blocks(request))
-        self._pending_tokens += request.known_tokens
+        self._pending_tokens += request.known_tokens - cached_tokens
+
+    def missing(self, request: WaitingRequest) -> tuple[int, int] | None:
+        """Slots and blocks that ``request`` lacks here; None: what it lacks is neither."""
+        if not self._has_prefill_share(request):
+            return None
+        return max(0, 1 - self._seqs), max(0, self._reserved_blocks(request) - self._blocks)
 
     def num_fitting(self, tokens: int) -> int:
         """How many prompts of ``tokens`` tokens fill what is left, at least one."""
         left = self._max_pending_tokens - self._pending_tokens
         return max(1, min(self._seqs, left // max(1, tokens)))
 
+    def blocks_of(self, tokens: int) -> int:
+        """Blocks that hold so many tokens."""
+        return -(-tokens // self.worker.block_size)
+
+    def _has_prefill_share(self, request: WaitingRequest) -> bool:
+        # A prompt longer than the whole share joins when less than a step is pending: nothing else would let it in.
+        return (
+            self._pending_tokens + request.known_tokens <= self._max_pending_tokens
+            or self._pending_tokens < self.worker.max_batch_tokens
+        )
+
     def _reserved_blocks(self, request: WaitingRequest) -> int:
-        probable = min(max(1, request.remaining_tokens), self._settings.reserve_tokens)
-        return self._blocks_of(request.known_tokens + probable)
+        return self.blocks_of(request.known_tokens + self._lengths.reserve(request))
 
     def _least_blocks(self, request: WaitingRequest) -> int:
-        return self._blocks_of(request.known_tokens + 1)
-
-    def _blocks_of(self, tokens: int) -> int:
-        return -(-tokens // self.worker.block_size)
+        return self.blocks_of(request.known_tokens + 1)

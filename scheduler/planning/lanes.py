@@ -1,49 +1,124 @@
-"""The order of waiting requests that need the same of a worker, split by class and length bucket."""
+"""The order of waiting requests that need the same of a worker: by class, tenant, and due time, split by length bucket."""
 
+from collections import Counter
 from collections.abc import Iterator
 from heapq import merge
 
 from common.domain import Priority
+from scheduler.planning.fairness import Fairness
 from scheduler.planning.sorted_keys import SortedKeys
+from scheduler.planning.tenant_line import Place, TenantLine
+from scheduler.planning.timers import Timers
 from scheduler.planning.waiting import Entry, Key
 
 
-class Lane:
-    """Requests with one fingerprint and model revision: whatever may serve one of them may serve all."""
+class ClassOrder:
+    """One class of a lane: its tenants, the least served first, each with its requests."""
 
-    def __init__(self, num_buckets: int) -> None:
+    def __init__(self, level: Priority, fairness: Fairness) -> None:
         """Without requests."""
-        self._order = {
-            level: tuple(SortedKeys() for _ in range(num_buckets)) for level in Priority
-        }
-        self._len = 0
-        self.impatient: dict[str, None] = {}
-
-    def __len__(self) -> int:
-        return self._len
+        self._level = level
+        self._fairness = fairness
+        self._lines: dict[str, TenantLine] = {}
+        self.places: SortedKeys[Place] = SortedKeys()
+        self.by_bucket: Counter[int] = Counter()
+        self.num_waiting = 0
 
     def add(self, entry: Entry) -> None:
         """Put an entry in its place."""
-        self._order[entry.level][entry.bucket].add(entry.key)
-        self._len += 1
+        tenant = entry.request.tenant
+        line = self._lines.get(tenant)
+        if line is None:
+            line = self._lines[tenant] = TenantLine(tenant, self._level)
+        if line.add(entry):
+            self._stand(line)
+        self.by_bucket[entry.bucket] += 1
+        self.num_waiting += 1
+
+    def remove(self, entry: Entry) -> None:
+        """Take an entry out."""
+        line = self._lines[entry.request.tenant]
+        if line.remove(entry):
+            self._stand(line)
+            if line.head is None:
+                del self._lines[line.tenant]
+        self.by_bucket[entry.bucket] -= 1
+        self.num_waiting -= 1
+
+    def served(self, tenant: str) -> None:
+        """The tenant's counter has moved."""
+        line = self._lines.get(tenant)
+        if line is not None:
+            self._stand(line)
+
+    def num_before(self, entry: Entry) -> int:
+        """About how many requests go before this one: tenants take turns, and its own are in due order."""
+        line = self._lines[entry.request.tenant]
+        turns = line.num_before(entry.key) + 1
+        return min(turns * len(self._lines), self.num_waiting) - 1
+
+    def in_due_order(self) -> Iterator[Key]:
+        """The keys of all tenants and buckets."""
+        return merge(*(keys for line in self._lines.values() for keys in line.buckets.values()))
+
+    def _stand(self, line: TenantLine) -> None:
+        if line.place is not None:
+            self.places.remove(line.place)
+            line.place = None
+        if line.head is not None:
+            rank = self._fairness.rank_of(self._fairness.served(self._level, line.tenant))
+            due_s, number, _ = line.head
+            line.place = (rank, due_s, number, line)
+            self.places.add(line.place)
+
+
+class Lane:
+    """Requests with one fingerprint and model revision: whatever may serve one of them may serve all.
+
+    ``overdue`` are those whose patience has run out in every class, oldest first.
+    """
+
+    def __init__(self, fairness: Fairness) -> None:
+        """Without requests."""
+        self.classes = {level: ClassOrder(level, fairness) for level in Priority}
+        self.overdue: SortedKeys[Key] = SortedKeys()
+        self.impatient: dict[str, None] = {}
+        self._arrivals = Timers()
+
+    def __len__(self) -> int:
+        return len(self._arrivals)
+
+    def add(self, entry: Entry) -> None:
+        """Put an entry in its place."""
+        self.classes[entry.level].add(entry)
+        self._arrivals.set(entry, entry.request.arrival_s)
         if not entry.request.hold:
             self.impatient[entry.request.request_id] = None
 
     def remove(self, entry: Entry) -> None:
         """Take an entry out."""
-        self._order[entry.level][entry.bucket].remove(entry.key)
-        self._len -= 1
+        self.classes[entry.level].remove(entry)
+        self._arrivals.drop(entry)
+        if entry.is_overdue:
+            self.overdue.remove(entry.key)
         self.impatient.pop(entry.request.request_id, None)
 
-    def buckets(self, level: Priority) -> tuple[SortedKeys, ...]:
-        """The order inside a class, by bucket."""
-        return self._order[level]
+    def mark_overdue(self, entry: Entry) -> None:
+        """An entry's patience has run out in every class."""
+        entry.is_overdue = True
+        self.overdue.add(entry.key)
 
-    def num_before(self, key: Key, level: Priority) -> int:
-        """How many requests of this lane are ahead of one at ``key`` in ``level``."""
-        higher = sum(len(keys) for p in Priority if p > level for keys in self._order[p])
-        return higher + sum(keys.rank(key) for keys in self._order[level])
+    @property
+    def oldest_arrival_s(self) -> float | None:
+        """When the longest waiting request arrived."""
+        return self._arrivals.next_s()
 
-    def in_order(self, level: Priority) -> Iterator[Key]:
-        """The keys of a class, whatever their buckets."""
-        return merge(*self._order[level])
+    def least_rank(self, level: Priority) -> int | None:
+        """How much the least served tenant that waits in a class has had, in quanta."""
+        places = self.classes[level].places
+        return places.first[0] if places else None
+
+    def num_before(self, entry: Entry) -> int:
+        """About how many requests of this lane go before one that waits here."""
+        higher = sum(self.classes[p].num_waiting for p in Priority if p > entry.level)
+        return higher + self.classes[entry.level].num_before(entry)

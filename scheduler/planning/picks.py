@@ -1,23 +1,42 @@
-"""The next request for a worker: by class, order, bucket and fit (rules 2, 3, 5 and 7).
+"""The next request for a worker: by class, tenant, order, bucket and fit (rules 2, 3, 4, 5 and 7).
 
-    class      bucket <=64      <=128       <=256
-    CRITICAL   a e              b           .           the head is the smallest key of the highest class: a
-    HIGH       .                f g         d           behind it each bucket offers its first: b, then d f
+    class      tenant (served)     bucket <=64    <=128    <=256
+    CRITICAL   y (2 quanta)        a e            b        .        the head is what is due first of the tenant that
+               x (5 quanta)        h              .        .        was served least, in the highest class: a
+    HIGH       x (0 quanta)        f g            .        d        behind it each bucket offers its first: b
 
-Skipping what does not fit is bounded: a few candidates of each bucket and class are looked at. Each pick that
-passes a head is counted on it; for a head that was passed K times one worker is kept, and the others go on. So
-it starts as soon as that worker has room, however many smaller requests there are.
+Skipping what does not fit is bounded: a few candidates of each bucket, of a few tenants of each class, are looked at.
+Each pick that passes the head of a class is counted on it; for a head that was passed K times one worker is kept, and
+the others go on. So it starts as soon as that worker has room, however many smaller requests there are.
+
+Every k-th pick is for the request that ran out of patience first, if there is one that fits.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from common.domain import Priority
 from scheduler.planning.buckets import bucket_name, prefers_bucket
-from scheduler.planning.cursors import Cursor, OpenOrder, by_key
 from scheduler.planning.fit import Room
-from scheduler.planning.settings import PlanningSettings
+from scheduler.planning.open_order import OpenClass, OpenLine, OpenOrder
+from scheduler.planning.queue import WaitingQueue
 from scheduler.planning.waiting import Entry
 from scheduler.planning.window import DispatchNow, WaitUntil, check_window
+
+# Why a request is the next one.
+HEAD = "first of its class"
+BUCKET = "length like its batch"
+FITS = "first that fits"
+OVERDUE = "waited longest"
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A request and why it is the next one; ``level`` is the class that it had risen to."""
+
+    request_id: str
+    level: Priority
+    why: str
 
 
 @dataclass(slots=True)
@@ -27,83 +46,106 @@ class Batch:
     worker_id: str
     why: str
     bucket: int | None = None
-    request_ids: list[str] = field(default_factory=list)
+    picks: list[Pick] = field(default_factory=list)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: Entry, why: str) -> None:
         """Add a pick; the first one says which bucket the others should be of."""
         if self.bucket is None:
             self.bucket = entry.bucket
-        self.request_ids.append(entry.request.request_id)
+        self.picks.append(Pick(entry.request.request_id, entry.level, why))
 
-    def reason(self, settings: PlanningSettings) -> str:
+    def reason(self, bounds: tuple[int, ...]) -> str:
         """Why now and why these, for people."""
         assert self.bucket is not None
-        return f"{self.why}, bucket {bucket_name(self.bucket, settings)}"
+        return f"{self.why}, bucket {bucket_name(self.bucket, bounds)}"
 
 
 class Picks:
     """Chooses for one worker at a time what it gets next."""
 
-    def __init__(
-        self, order: OpenOrder, rooms: Sequence[Room], settings: PlanningSettings
-    ) -> None:
+    def __init__(self, queue: WaitingQueue, order: OpenOrder, rooms: Sequence[Room]) -> None:
         """``rooms`` are all workers that may get something."""
+        self._queue = queue
         self._order = order
         self._rooms = {room.worker.worker_id: room for room in rooms}
-        self._settings = settings
+        self._settings = queue.settings
 
     def check_window(self, room: Room, now_s: float) -> DispatchNow | WaitUntil | None:
         """Whether a batch for ``room`` starts now; None: there is nothing for it."""
         highest = next(self._order.levels(room.worker), None)
         if highest is None:
             return None
-        head = min(highest, key=by_key).entry
+        head = highest[2]
         return check_window(
             room,
-            head,
-            (c.entry for cursors in self._order.levels(room.worker) for c in cursors),
-            sum(cursor.num_left for cursor in highest if cursor.bucket == head.bucket),
+            head.request,
+            self._order.oldest_arrival_s(room.worker),
+            self._order.num_alike(room.worker, head.level, head.bucket),
             now_s,
             self._settings,
         )
 
-    def next_for(self, room: Room, batch: Batch) -> Entry | None:
-        """Take the next request for ``room``; None: nothing that may go there fits."""
+    def next_for(self, room: Room, batch: Batch) -> tuple[Entry, str] | None:
+        """Take the next request for ``room``, and say why this one; None: nothing that may go there fits."""
+        found = self._overdue(room) or self._ordered(room, batch)
+        if found is not None:
+            self._queue.num_picked += 1
+            self._order.take(found[0])
+        return found
+
+    def _overdue(self, room: Room) -> tuple[Entry, str] | None:
+        if (self._queue.num_picked + 1) % self._settings.overdue_every:
+            return None
+        entry = self._order.overdue(room, self._settings.look_ahead)
+        return None if entry is None else (entry, OVERDUE)
+
+    def _ordered(self, room: Room, batch: Batch) -> tuple[Entry, str] | None:
         passed: list[Entry] = []
-        for cursors in self._order.levels(room.worker):
-            head_cursor = min(cursors, key=by_key)
-            head = head_cursor.entry
-            is_kept = self._is_kept(room, head)
-            entry = self._take(room, batch, [] if is_kept else cursors, head_cursor)
-            if entry is not head:
-                if is_kept:
+        for of_class, first, head in self._order.levels(room.worker):
+            if self._is_kept(room, head):
+                if not room.fits(head.request):
                     return None
+                found: tuple[Entry, str] | None = (head, HEAD)
+            else:
+                found = self._of_class(room, batch, of_class, first, head)
+            if found is None or found[0] is not head:
                 passed.append(head)
-            if entry is not None:
+            if found is not None:
                 for head in passed:
                     head.overtaken += 1
-                return entry
+                return found
         return None
 
-    def _take(self, room: Room, batch: Batch, cursors: list[Cursor], head: Cursor) -> Entry | None:
-        """Take the next request of one class: of the batch's bucket, else the head, else one of ``cursors``."""
-        assert head.key is not None
-        if prefers_bucket(len(batch.request_ids), head.entry.overtaken, self._settings):
-            alike = [cursor for cursor in cursors if cursor.bucket == batch.bucket]
-            first = min(alike, key=by_key, default=head)
-            if first.key is not None and room.fits(first.entry.request):
-                return first.take(first.key)
-        if room.fits(head.entry.request):
-            return head.take(head.key)
+    def _of_class(
+        self, room: Room, batch: Batch, of_class: OpenClass, first: OpenLine, head: Entry
+    ) -> tuple[Entry, str] | None:
+        found = self._of_tenant(room, batch, first, head)
+        if found is not None:
+            return found
+        for line, other in of_class.first_few(self._settings.look_ahead):
+            if line is not first:
+                found = self._of_tenant(room, batch, line, other)
+                if found is not None:
+                    return found[0], FITS
+        return None
+
+    def _of_tenant(
+        self, room: Room, batch: Batch, line: OpenLine, head: Entry
+    ) -> tuple[Entry, str] | None:
+        """The next request of a tenant: of the batch's bucket, else the head, else one that fits."""
+        cursors = line.cursors
+        if prefers_bucket(len(batch.picks), head.overtaken, self._settings):
+            for cursor in cursors:
+                if cursor.bucket == batch.bucket and room.fits(cursor.entry.request):
+                    return cursor.entry, HEAD if cursor.entry is head else BUCKET
+        if room.fits(head.request):
+            return head, HEAD
         fitting = [
-            (key, cursor)
+            key
             for cursor in cursors
             if (key := cursor.first_fitting(room, self._settings.look_ahead)) is not None
         ]
-        if not fitting:
-            return None
-        key, cursor = min(fitting)
-        return cursor.take(key)
+        return (min(fitting)[2], FITS) if fitting else None
 
     def _is_kept(self, room: Room, head: Entry) -> bool:
         """Whether ``room`` is kept for ``head``, which was overtaken too often."""

@@ -1,20 +1,24 @@
-"""What happens now: who has expired, what joins which worker, and when to look again. See docs/scheduling.md.
+"""What happens now: who misses the deadline, what joins which worker, who makes room. See docs/scheduling.md.
 
 A plan changes nothing but counters: whoever carries it out removes what it carries out from the queue.
 """
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from scheduler.planning.cursors import OpenOrder, lanes_without_worker
+from common.domain import Priority
 from scheduler.planning.fit import Room, WorkerView
-from scheduler.planning.picks import Batch, Picks
+from scheduler.planning.open_order import OpenOrder, lanes_without_worker
+from scheduler.planning.picks import Batch, Pick, Picks
+from scheduler.planning.placement import better_room
+from scheduler.planning.preempt import Preemption, plan_preemptions
 from scheduler.planning.quarantine import pick_alone
 from scheduler.planning.queue import WaitingQueue
+from scheduler.planning.waiting import Entry
 from scheduler.planning.window import WaitUntil
 
-__all__ = ["Assignment", "Plan", "WorkerView", "plan"]
+__all__ = ["Assignment", "Pick", "Plan", "Preemption", "WorkerView", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +26,26 @@ class Assignment:
     """A batch: what joins one worker at one moment, in order, and why."""
 
     worker_id: str
-    request_ids: tuple[str, ...]
+    picks: tuple[Pick, ...]
     reason: str
+
+    @property
+    def request_ids(self) -> tuple[str, ...]:
+        """What joins."""
+        return tuple(pick.request_id for pick in self.picks)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now. ``expired`` and ``refused`` are named again until they are removed from the queue.
+    """What to do now. ``expired`` (and why) and ``refused`` are named again until they are removed from the queue.
 
     ``refused`` did not want to be held and no worker serves them. ``look_again_s`` is when time alone changes
     the plan; None: only events will.
     """
 
     assignments: tuple[Assignment, ...] = ()
-    expired: tuple[str, ...] = ()
+    preemptions: tuple[Preemption, ...] = ()
+    expired: Mapping[str, str] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     look_again_s: float | None = None
 
@@ -45,14 +55,23 @@ def plan(queue: WaitingQueue, workers: Sequence[WorkerView], now_s: float) -> Pl
     queue.age(now_s)
     expired = queue.expire(now_s)
     serving = [worker for worker in workers if not worker.draining]
-    refused = _refused(queue, serving, frozenset(expired))
-    batches, window_closes_s = _assign(queue, serving, frozenset((*expired, *refused)), now_s)
-    times = [at_s for at_s in (window_closes_s, queue.next_expiry_s()) if at_s is not None]
+    refused = _refused(queue, serving, expired)
+    made = _Making(queue, serving, frozenset((*expired, *refused)), now_s)
+    made.assign()
+    picked = {pick.request_id for batch in made.batches.values() for pick in batch.picks}
+    expired = {**expired, **queue.expire_waiting(picked, now_s)}
+    made.preempt(expired)
+    num_left = len(queue) - len(picked) - len(expired) - len(refused)
+    queue.pace.look(now_s, is_backlogged=num_left > 0)
+    times = [at_s for at_s in (*made.times_s, queue.next_expiry_s()) if at_s is not None]
     return Plan(
         tuple(
-            Assignment(batch.worker_id, tuple(batch.request_ids), batch.reason(queue.settings))
-            for batch in batches
+            Assignment(
+                batch.worker_id, tuple(batch.picks), batch.reason(queue.settings.bucket_bounds)
+            )
+            for batch in made.batches.values()
         ),
+        tuple(made.preemptions),
         expired,
         refused,
         min(times, default=None),
@@ -60,7 +79,7 @@ def plan(queue: WaitingQueue, workers: Sequence[WorkerView], now_s: float) -> Pl
 
 
 def _refused(
-    queue: WaitingQueue, serving: list[WorkerView], expired: frozenset[str]
+    queue: WaitingQueue, serving: list[WorkerView], expired: Mapping[str, str]
 ) -> tuple[str, ...]:
     return tuple(
         request_id
@@ -72,39 +91,91 @@ def _refused(
     )
 
 
-def _assign(
-    queue: WaitingQueue, serving: list[WorkerView], skip: frozenset[str], now_s: float
-) -> tuple[list[Batch], float | None]:
-    """The batches, and when the first of the windows that are open closes."""
-    rooms = [Room(worker, queue.settings) for worker in serving]
-    order = OpenOrder(queue, skip)
-    alone = pick_alone(queue, rooms, order, skip, now_s)
-    rooms = [room for room in rooms if room.worker.worker_id not in alone.closed]
-    # Least loaded first, pick by pick: a batch grows only while its worker stays the least loaded one.
-    turns = [(room.load, room.worker.worker_id, room) for room in rooms if room.is_open]
-    heapq.heapify(turns)
-    picks = Picks(order, rooms, queue.settings)
-    batches: dict[str, Batch] = {batch.worker_id: batch for batch in alone.batches}
-    num_left = len(queue) - len(skip) - len(batches)
-    windows_s: list[float] = [] if alone.look_again_s is None else [alone.look_again_s]
-    while turns and num_left:
-        _, worker_id, room = heapq.heappop(turns)
-        batch = batches.get(worker_id)
-        if batch is None:
-            start = picks.check_window(room, now_s)
-            if start is None:
+class _Making:
+    """A plan while it is made. ``times_s`` are when time alone changes it."""
+
+    def __init__(
+        self, queue: WaitingQueue, serving: list[WorkerView], skip: frozenset[str], now_s: float
+    ) -> None:
+        """``skip`` names requests that nobody may get."""
+        self.batches: dict[str, Batch] = {}
+        self.preemptions: list[Preemption] = []
+        self.times_s: list[float | None] = []
+        self._queue = queue
+        self._skip = skip
+        self._now_s = now_s
+        self._rooms = [Room(worker, queue.settings, queue.lengths) for worker in serving]
+        self._order = OpenOrder(queue, skip)
+
+    def assign(self) -> None:
+        """Who joins which worker: suspects first, then the others, the least loaded worker next, pick by pick."""
+        queue = self._queue
+        alone = pick_alone(queue, self._rooms, self._order, self._skip, self._now_s)
+        self._rooms = [room for room in self._rooms if room.worker.worker_id not in alone.closed]
+        self.batches = {batch.worker_id: batch for batch in alone.batches}
+        self.times_s.append(alone.look_again_s)
+        picks = Picks(queue, self._order, self._rooms)
+        rooms = {room.worker.worker_id: room for room in self._rooms}
+        turns = [(room.load, worker_id, room) for worker_id, room in rooms.items() if room.is_open]
+        heapq.heapify(turns)
+        num_left = len(queue) - len(self._skip) - len(self.batches)
+        while turns and num_left:
+            load, worker_id, room = heapq.heappop(turns)
+            if load != room.load:  # it got something that it holds the beginning of
+                if room.is_open:
+                    heapq.heappush(turns, (room.load, worker_id, room))
                 continue
-            if isinstance(start, WaitUntil):
-                windows_s.append(start.until_s)
+            batch = self._batch_for(room, picks)
+            found = None if batch is None else picks.next_for(room, batch)
+            if batch is None or found is None:
                 continue
-            batch = Batch(worker_id, start.reason)
-        entry = picks.next_for(room, batch)
-        if entry is None:
-            continue
-        batches[worker_id] = batch
-        batch.add(entry)
-        room.take(entry.request)
-        num_left -= 1
-        if room.is_open:
-            heapq.heappush(turns, (room.load, worker_id, room))
-    return list(batches.values()), min(windows_s, default=None)
+            num_left -= 1
+            self._place(*found, room, rooms, batch)
+            if room.is_open:
+                heapq.heappush(turns, (room.load, worker_id, room))
+
+    def _batch_for(self, room: Room, picks: Picks) -> Batch | None:
+        """The batch that ``room`` has or starts; None: there is nothing for it now."""
+        worker_id = room.worker.worker_id
+        batch = self.batches.get(worker_id)
+        if batch is not None:
+            return batch
+        start = picks.check_window(room, self._now_s)
+        if isinstance(start, WaitUntil):
+            self.times_s.append(start.until_s)
+            return None
+        return None if start is None else Batch(worker_id, start.reason)
+
+    def _place(
+        self, entry: Entry, why: str, room: Room, rooms: Mapping[str, Room], batch: Batch
+    ) -> None:
+        request = entry.request
+        best, cached_tokens = better_room(request, room, rooms, self._queue.prefixes)
+        if best is not room:
+            worker_id = best.worker.worker_id
+            batch = self.batches.get(worker_id) or Batch(worker_id, "cached prefix")
+        if cached_tokens:
+            why = f"{why}, {cached_tokens} tokens cached"
+        self.batches[batch.worker_id] = batch
+        batch.add(entry, why)
+        best.take(request, cached_tokens)
+
+    def preempt(self, expired: Mapping[str, str]) -> None:
+        """Who makes room for the most important of what is left."""
+        lowest = min(
+            (one.lowest_running for one in self._views() if one.lowest_running is not None),
+            default=Priority.CRITICAL,
+        )
+        if lowest is Priority.CRITICAL:
+            return
+        left = (
+            entry
+            for entry in self._order.left(lowest, self._queue.settings.max_preempting)
+            if entry.request.priority > lowest and entry.request.request_id not in expired
+        )
+        found = plan_preemptions(left, self._rooms, self._now_s, self._queue.settings)
+        self.preemptions = found.chosen
+        self.times_s.append(found.look_again_s)
+
+    def _views(self) -> Iterator[WorkerView]:
+        return (room.worker for room in self._rooms)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from scheduler.planning.cursors import OpenOrder
 from scheduler.planning.fit import Room
+from scheduler.planning.open_order import OpenOrder
 from scheduler.planning.picks import Batch
 from scheduler.planning.queue import WaitingQueue
 from scheduler.planning.waiting import Entry
@@ -57,7 +57,7 @@ def pick_alone(
         if room.is_idle and room.fits(entry.request):
             queue.kept.begin(worker)
             batch = Batch(worker.worker_id, _ALONE)
-            batch.add(entry)
+            batch.add(entry, _ALONE)
             picks.batches.append(batch)
             room.take(entry.request)
     if not has_kept:
@@ -74,7 +74,7 @@ def _spare(entry: Entry, rooms: list[Room], order: OpenOrder) -> Room | None:
             room.is_idle
             and room.worker.serves(entry.request.lane_key)
             and room.fits(entry.request)
-            and next(order.levels(room.worker), None) is None
+            and not order.has_any(room.worker)
         ):
             return room
     return None

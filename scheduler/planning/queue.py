@@ -1,16 +1,20 @@
 """The one queue: every request of a partition that waits for a worker."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from heapq import merge
-from itertools import islice
 
 from common.domain import Priority
 from scheduler.planning.ageing import Ageing
 from scheduler.planning.buckets import bucket_of
+from scheduler.planning.fairness import Fairness
+from scheduler.planning.feasibility import Hopeless, check_deadline
 from scheduler.planning.kept import KeptWorker
 from scheduler.planning.lanes import Lane
 from scheduler.planning.ordering import due_s
+from scheduler.planning.output_lengths import OutputLengths
+from scheduler.planning.pace import Pace
+from scheduler.planning.prefixes import PrefixIndex
 from scheduler.planning.settings import PlanningSettings
 from scheduler.planning.timers import Timers
 from scheduler.planning.waiting import Entry, LaneKey, WaitingRequest
@@ -25,14 +29,19 @@ class WaitingQueue:
         """Empty."""
         self.settings = settings
         self.kept = KeptWorker()
+        self.fairness = Fairness(settings)
+        self.lengths = OutputLengths(settings)
+        self.pace = Pace()
+        self.prefixes = PrefixIndex()
+        self.num_picked = 0
         self._ageing = Ageing(settings)
         self._entries: dict[str, Entry] = {}
         self._lanes: dict[LaneKey, Lane] = {}
         self._next_number = 0
         self._deadlines = Timers()
-        self._expired: dict[str, None] = {}
+        self._expired: dict[str, str] = {}
+        self._doubtful: list[Entry] = []
         self._rises = Timers()
-        self._arrivals = Timers()
         self._by_class: Counter[Priority] = Counter()
         self._by_tenant: Counter[str] = Counter()
         self._tokens = 0
@@ -55,25 +64,24 @@ class WaitingQueue:
         )
         self._next_number += 1
         self._entries[request.request_id] = entry
-        self._lane_of(request).add(entry)
-        self._deadlines.set(entry, request.deadline_s)
-        self._arrivals.set(entry, request.arrival_s)
+        self._enter(entry)
+        # The caller's own deadline is looked at from the start: it may be out of reach already.
+        self._deadlines.set(
+            entry, request.arrival_s if request.has_deadline else request.deadline_s
+        )
         self._set_rise(entry)
         self._by_class[request.priority] += 1
         self._by_tenant[request.tenant] += 1
         self._tokens += request.known_tokens
 
     def remove(self, request_id: str) -> WaitingRequest | None:
-        """Take a request out; None: it does not wait here."""
+        """Take a request out that does not start; None: it does not wait here."""
         entry = self._entries.pop(request_id, None)
         if entry is None:
             return None
         request = entry.request
-        lane = self._lanes[request.lane_key]
-        lane.remove(entry)
-        if not lane:
-            del self._lanes[request.lane_key]
-        for timers in (self._deadlines, self._rises, self._arrivals):
+        self._leave(entry)
+        for timers in (self._deadlines, self._rises):
             timers.drop(entry)
         self._expired.pop(request_id, None)
         self._by_class[request.priority] -= 1
@@ -83,21 +91,29 @@ class WaitingQueue:
         self._tokens -= request.known_tokens
         return request
 
-    def position(self, request_id: str) -> int | None:
-        """How many requests are to be served before this one as things stand; None: it does not wait here."""
+    def start(self, request_id: str) -> Priority | None:
+        """Take a request out that starts, and charge its prompt; the class that its tokens count in.
+
+        None: it does not wait here.
+        """
         entry = self._entries.get(request_id)
         if entry is None:
             return None
-        return sum(lane.num_before(entry.key, entry.level) for lane in self._lanes.values())
+        self.remove(request_id)
+        self.pace.started()
+        if not entry.request.is_charged:
+            tenant, tokens = entry.request.tenant, entry.request.prompt_tokens
+            self.charge(entry.level, tenant, prompt_tokens=tokens)
+        return entry.level
 
-    def first(self, count: int) -> list[WaitingRequest]:
-        """The first ``count`` requests in order."""
-        keys = (
-            key
-            for level in sorted(Priority, reverse=True)
-            for key in merge(*(lane.in_order(level) for lane in self._lanes.values()))
-        )
-        return [entry.request for _, _, entry in islice(keys, count)]
+    def charge(
+        self, level: Priority, tenant: str, *, prompt_tokens: int = 0, generated_tokens: int = 0
+    ) -> None:
+        """A tenant was served in a class (rule 4)."""
+        cost = self.fairness.cost(tenant, prompt_tokens, generated_tokens)
+        if self.fairness.charge(level, tenant, cost):
+            for lane in self._lanes.values():
+                lane.classes[level].served(tenant)
 
     @property
     def by_class(self) -> Mapping[Priority, int]:
@@ -114,11 +130,6 @@ class WaitingQueue:
         """Tokens that workers have to compute before each waiting request can generate."""
         return self._tokens
 
-    @property
-    def oldest_arrival_s(self) -> float | None:
-        """When the longest waiting request arrived."""
-        return self._arrivals.next_s()
-
     # What only the planner calls.
 
     def lanes(self) -> Iterable[tuple[LaneKey, Lane]]:
@@ -129,24 +140,52 @@ class WaitingQueue:
         """The requests that are to run alone, in order."""
         lanes = [lane for key, lane in self._lanes.items() if key.alone]
         for level in sorted(Priority, reverse=True):
-            for _, _, entry in merge(*(lane.in_order(level) for lane in lanes)):
+            for _, _, entry in merge(*(lane.classes[level].in_due_order() for lane in lanes)):
                 yield entry
+
+    def number_of(self, request_id: str) -> int:
+        """A waiting request's number in the order of its coming."""
+        return self._entries[request_id].number
+
+    def num_before(self, entry: Entry) -> int:
+        """About how many requests are served before this one as things stand."""
+        return self._lanes[entry.request.lane_key].num_before(entry)
 
     def age(self, now_s: float) -> None:
         """Raise every request whose patience in its class has run out (rule 2)."""
         while due := self._rises.pop_due(now_s):
             for entry in due:
-                lane = self._lanes[entry.request.lane_key]
-                lane.remove(entry)
+                if entry.level is Priority.CRITICAL:
+                    self._lanes[entry.request.lane_key].mark_overdue(entry)
+                    continue
+                self._leave(entry)
                 entry.level = Priority(entry.level + 1)
-                lane.add(entry)
+                self._enter(entry)
                 self._set_rise(entry)
 
-    def expire(self, now_s: float) -> tuple[str, ...]:
-        """Requests whose deadline has passed (rule 1); named again until they are removed."""
+    def expire(self, now_s: float) -> Mapping[str, str]:
+        """Requests that miss their deadline wherever they stand, and why (rule 1); named again until they are removed."""
         for entry in self._deadlines.pop_due(now_s):
-            self._expired[entry.request.request_id] = None
-        return tuple(self._expired)
+            verdict = check_deadline(entry.request, 0, self.pace, now_s)
+            if isinstance(verdict, Hopeless):
+                self._expired[entry.request.request_id] = verdict.reason
+            else:
+                self._deadlines.set(entry, verdict.at_s)
+                self._doubtful.append(entry)
+        return dict(self._expired)
+
+    def expire_waiting(self, picked: Container[str], now_s: float) -> Mapping[str, str]:
+        """Of those that were just looked at and are not ``picked``: who waits too long to make it, and why."""
+        doubtful, self._doubtful = self._doubtful, []
+        found: dict[str, str] = {}
+        for entry in doubtful:
+            request_id = entry.request.request_id
+            if request_id in picked:
+                continue
+            verdict = check_deadline(entry.request, self.num_before(entry), self.pace, now_s)
+            if isinstance(verdict, Hopeless):
+                found[request_id] = self._expired[request_id] = verdict.reason
+        return found
 
     def next_expiry_s(self) -> float | None:
         """When the next request expires."""
@@ -154,11 +193,22 @@ class WaitingQueue:
 
     def _set_rise(self, entry: Entry) -> None:
         after_s = self._ageing.rises_after_s(entry.request.priority, entry.level)
-        if after_s is not None:
-            self._rises.set(entry, entry.request.arrival_s + after_s)
+        self._rises.set(entry, entry.request.arrival_s + after_s)
 
-    def _lane_of(self, request: WaitingRequest) -> Lane:
-        lane = self._lanes.get(request.lane_key)
+    def _enter(self, entry: Entry) -> None:
+        key, level = entry.request.lane_key, entry.level
+        lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[request.lane_key] = Lane(len(self.settings.bucket_bounds) + 1)
-        return lane
+            lane = self._lanes[key] = Lane(self.fairness)
+        ranks = [one.least_rank(level) for one in self._lanes.values()]
+        least = min((rank for rank in ranks if rank is not None), default=None)
+        self.fairness.join(level, entry.request.tenant, least)
+        lane.add(entry)
+
+    def _leave(self, entry: Entry) -> None:
+        key = entry.request.lane_key
+        lane = self._lanes[key]
+        lane.remove(entry)
+        if not lane:
+            del self._lanes[key]
+        self.fairness.leave(entry.level, entry.request.tenant)

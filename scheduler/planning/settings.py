@@ -20,13 +20,23 @@ def _default_patience_s() -> Mapping[Priority, float]:
 class PlanningSettings:
     """Limits of the rules in this package.
 
-    ``patience_s`` is the wait held tolerable in a class: behind it a request rises by a class, and a request
+    ``preempt_after_s`` is how long a request waits before others make room for it, ``quantum_s`` how long those have
+    run by then, ``max_preempted`` how often one is asked, ``max_preempting`` for how many a plan asks.
+    ``fairness_quantum_tokens`` is by how many weighted tokens tenants may differ before fairness goes before due
+    times; ``tenant_weights`` are shares, 1 for whoever is not named. ``patience_s`` is the wait held tolerable in a class: behind it a request rises by a class, and a request
     without a deadline is ordered as if this were its deadline.
     """
 
     batch_window_ms: float = 10.0
+    preempt_after_s: float = 0.1
+    quantum_s: float = 0.5
+    max_preempted: int = 3
+    max_preempting: int = 4
     bucket_bounds: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
     unbucketed_every: int = 8
+    overdue_every: int = 8
+    fairness_quantum_tokens: int = 1024
+    tenant_weights: Mapping[str, float] = field(default_factory=dict)
     max_overtaken: int = 16
     look_ahead: int = 4
     reserve_tokens: int = 128
@@ -37,6 +47,11 @@ class PlanningSettings:
         assert self.batch_window_ms >= 0, self
         assert self.bucket_bounds == tuple(sorted(set(self.bucket_bounds))), self
         assert self.unbucketed_every >= 1, self
+        assert self.overdue_every >= 1, self
+        assert min(self.preempt_after_s, self.quantum_s) >= 0, self
+        assert min(self.max_preempted, self.max_preempting) >= 0, self
+        assert self.fairness_quantum_tokens >= 1, self
+        assert all(weight > 0 for weight in self.tenant_weights.values()), self
         assert self.max_overtaken >= 0, self
         assert self.look_ahead >= 1, self
         assert self.reserve_tokens >= 1, self

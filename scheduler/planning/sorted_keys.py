@@ -2,13 +2,14 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
 
-from scheduler.planning.waiting import Key
+K = TypeVar("K", bound=tuple[Any, ...])
 
 _MAX_RUN = 512
 
 
-class SortedKeys:
+class SortedKeys(Generic[K]):
     """Keys in ascending order, held in short runs: a bisection finds the run, another the place in it.
 
     runs   [a b d] [f g] [k m n z]
@@ -17,18 +18,23 @@ class SortedKeys:
 
     def __init__(self) -> None:
         """Without keys."""
-        self._runs: list[list[Key]] = []
-        self._lasts: list[Key] = []
+        self._runs: list[list[K]] = []
+        self._lasts: list[K] = []
         self._len = 0
 
     def __len__(self) -> int:
         return self._len
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[K]:
         for run in self._runs:
             yield from run
 
-    def add(self, key: Key) -> None:
+    @property
+    def first(self) -> K:
+        """The smallest key; there must be one."""
+        return self._runs[0][0]
+
+    def add(self, key: K) -> None:
         """Put a key in its place; it must not be there."""
         self._len += 1
         if not self._runs:
@@ -45,7 +51,7 @@ class SortedKeys:
         else:
             self._lasts[index] = run[-1]
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: K) -> None:
         """Take a key out; it must be there."""
         index = bisect_left(self._lasts, key)
         run = self._runs[index]
@@ -58,7 +64,7 @@ class SortedKeys:
         else:
             del self._runs[index], self._lasts[index]
 
-    def rank(self, key: Key) -> int:
+    def rank(self, key: K) -> int:
         """How many keys come before ``key``."""
         index = bisect_left(self._lasts, key)
         before = sum(len(run) for run in self._runs[:index])

@@ -21,7 +21,9 @@ class WaitingRequest:
     ``known_tokens`` are the prompt and what is generated already: all that a worker has to compute before the
     next token. A started request resumes only on a worker with its ``fingerprint``; an empty
     ``model_revision`` accepts any. Every request has a deadline; ``has_deadline`` says that its caller set it.
-    ``alone``: workers died under it, and it goes only where nothing else runs.
+    ``alone``: workers died under it, and it goes only where nothing else runs. ``is_charged``: its tenant has
+    paid for the prompt (``fairness``), because it was started before. ``prefix`` are the hashes of the prompt's full
+    blocks.
     """
 
     request_id: str
@@ -37,6 +39,13 @@ class WaitingRequest:
     model_revision: str = ""
     has_deadline: bool = False
     alone: bool = False
+    is_charged: bool = False
+    prefix: tuple[int, ...] = ()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether something of it is generated."""
+        return self.known_tokens > self.prompt_tokens
 
     @property
     def remaining_tokens(self) -> int:
@@ -55,6 +64,7 @@ class Entry:
 
     ``level`` starts at the request's class and rises by ageing. ``overtaken`` counts the picks that passed it
     while it was the head; ``kept_worker`` is the worker that is kept free for it since that went too far.
+    ``is_overdue``: its patience has run out in every class.
     """
 
     request: WaitingRequest
@@ -64,6 +74,7 @@ class Entry:
     level: Priority
     overtaken: int = 0
     kept_worker: str | None = None
+    is_overdue: bool = False
     key: "Key" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

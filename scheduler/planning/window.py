@@ -4,12 +4,11 @@ The moment is measured from the oldest candidate's arrival: a request that has w
 say, is not kept waiting again.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scheduler.planning.fit import Room
 from scheduler.planning.settings import PlanningSettings
-from scheduler.planning.waiting import Entry
+from scheduler.planning.waiting import WaitingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +27,21 @@ class WaitUntil:
 
 def check_window(
     room: Room,
-    head: Entry,
-    others: Iterable[Entry],
+    head: WaitingRequest,
+    oldest_arrival_s: float,
     num_in_bucket: int,
     now_s: float,
     settings: PlanningSettings,
 ) -> DispatchNow | WaitUntil:
     """Whether a batch for ``room`` that begins with ``head`` starts now.
 
-    ``others`` are the candidates (the head may be among them), ``num_in_bucket`` counts those of the head's class and bucket.
+    ``oldest_arrival_s`` is that of what could go along, ``num_in_bucket`` counts what is of the head's class and bucket.
     """
     if room.is_idle:
         return DispatchNow("worker idle")
-    opened_s = head.request.arrival_s
-    if opened_s + settings.batch_window_s > now_s:
-        opened_s = min((opened_s, *(entry.request.arrival_s for entry in others)))
-    closes_s = opened_s + settings.batch_window_s
+    closes_s = min(head.arrival_s, oldest_arrival_s) + settings.batch_window_s
     if closes_s <= now_s:
         return DispatchNow("window closed")
-    if num_in_bucket >= room.num_fitting(head.request.known_tokens):
+    if num_in_bucket >= room.num_fitting(head.known_tokens):
         return DispatchNow("bucket full")
     return WaitUntil(closes_s)

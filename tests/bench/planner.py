@@ -48,7 +48,9 @@ def measure(waiting: int, num_workers: int, *, rounds: int = 100, free_seqs: int
         plan_s += time.process_time()
         picked = [request_id for batch in made.assignments for request_id in batch.request_ids]
         remove_s -= time.process_time()
-        for request_id in (*picked, *made.expired):
+        for request_id in picked:
+            queue.start(request_id)
+        for request_id in made.expired:
             queue.remove(request_id)
         remove_s += time.process_time()
         assigned += len(picked)

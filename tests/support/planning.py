@@ -60,7 +60,7 @@ def carry_out(queue: WaitingQueue, *workers: WorkerView, now_s: float = 1.0) -> 
     made = plan(queue, workers, now_s)
     picked = assigned(made)
     for request_id in picked:
-        assert queue.remove(request_id) is not None
+        assert queue.start(request_id) is not None
     return picked
 
 

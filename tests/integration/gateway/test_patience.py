@@ -34,13 +34,15 @@ async def test_a_waiting_client_hears_where_it_stands(
         call = gateway.inference.GenerateStream(request())
         stream = aiter(call)
         name = (await anext(stream)).accepted.request_id
-        await scheduler.snapshot(positions=[QueuePosition(name, 4, "class")])
+        await scheduler.snapshot(
+            positions=[QueuePosition(name, 4, "waiting: class NORMAL, position 4")]
+        )
         async with asyncio.timeout(scaled(5)):
             while not (event := await anext(stream)).keepalive.HasField("queue_position"):
                 assert event.keepalive.status == gen.REQUEST_STATUS_QUEUED
             assert event.keepalive.queue_position == 4
             looked = await gateway.inference.GetRequest(pb.GetRequestRequest(request_id=name))
-            assert "position 4" in looked.waiting_for
+            assert looked.waiting_for == "waiting: class NORMAL, position 4"
             led = await scheduler.next()
             await led.prompt()
             await led.tokens(1)

@@ -58,6 +58,8 @@ class FakeGateway:
         body: bytes | None = None,
         trace: TraceContext = NO_TRACE,
         priority: Priority = Priority.NORMAL,
+        tenant: str = "t",
+        has_deadline: bool = False,
     ) -> RequestId:
         request_id = RequestId.make(MODEL, 1)
         request = GenerationRequest(
@@ -69,14 +71,21 @@ class FakeGateway:
             stop=StopConditions(max_tokens=max_tokens),
         )
         ordering = OrderingHeader(
-            "t", priority, len(prompt), max_tokens, hold=hold, model_revision="r1", trace=trace
+            tenant,
+            priority,
+            len(prompt),
+            max_tokens,
+            hold=hold,
+            model_revision="r1",
+            trace=trace,
+            has_deadline=has_deadline,
         )
         answer = await admission.admit(
             self.node,
             admission.Submission(
                 request_id=request_id,
                 priority=priority,
-                tenant="t",
+                tenant=tenant,
                 prompt_tokens=len(prompt),
                 budget_ms=round(budget_s * 1000),
                 log=self.gateway_id,

@@ -199,7 +199,13 @@ class FakeWorker:
         self.say(pb.ConnectRequest(draining=pb.Draining(reason="told to")))
 
     def _on_preempt(self, message: pb.ConnectResponse) -> None:
-        raise NotImplementedError
+        asked = {(one.request_id, one.attempt) for one in message.preempt.sequences}
+        going = [
+            one
+            for one in self.running.values()
+            if (one.assignment.body.request_id, one.assignment.attempt) in asked
+        ]
+        self._give_back(going, "preempted")
 
     def _on_ping(self, message: pb.ConnectResponse) -> None:
         """Heartbeats come anyway."""
@@ -245,15 +251,19 @@ class FakeWorker:
 
     def give_back_all(self, reason: str) -> None:
         """Return everything that runs."""
+        self._give_back(list(self.running.values()), reason)
+
+    def _give_back(self, sequences: list[Sequence], reason: str) -> None:
         step = pb.StepOutput()
-        for sequence in self.running.values():
+        for sequence in sequences:
+            del self.running[sequence.assignment.body.request_id]
             step.returned.add(
                 request_id=sequence.assignment.body.request_id,
                 epoch=sequence.assignment.epoch,
                 attempt=sequence.assignment.attempt,
                 reason=reason,
             )
-        self.running.clear()
+        step.credit.CopyFrom(self.credit)
         self.say(pb.ConnectRequest(output=step))
 
     def _output(self, sequence: Sequence) -> pb.SequenceOutput:

@@ -1,11 +1,18 @@
 """What a worker can still take, when its credits are older than its assignments."""
 
+from dataclasses import replace
+
 from common.domain import OrderingHeader, Priority, RequestId
 from common.records import Progress
 from common.wire.session import Credit, Hello
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
+from scheduler.planning.output_lengths import OutputLengths
+from scheduler.planning.settings import PlanningSettings
 from scheduler.worker_registry.session import WorkerSession
+
+# Nothing is learned yet: what a request may generate is held back, up to 128 tokens.
+LENGTHS = OutputLengths(PlanningSettings())
 
 
 def worker() -> LedWorker:
@@ -33,15 +40,15 @@ def request(prompt_tokens: int = 40) -> LedRequest:
 async def test_nothing_is_free_before_the_first_credit():
     """A worker that has said nothing yet is given nothing."""
     hello = Hello("w", "i", 1, "m", "r", b"", "fp", 100, 16, 8, 512)
-    assert LedWorker(WorkerSession(hello, "here:1")).view().free_blocks == 0
+    assert LedWorker(WorkerSession(hello, "here:1")).view(LENGTHS).free_blocks == 0
 
 
 async def test_an_unseen_assignment_is_subtracted():
-    """Slots, blocks and prefill of what the worker has not counted yet are not given away twice."""
+    """Slots, blocks and prefill of what the worker has not counted yet are not given away twice: 49 tokens in the end."""
     led, one = worker(), request(40)
     led.add(one, 1.0)
-    view = led.view()
-    assert (view.free_seqs, view.free_blocks, view.pending_prefill_tokens) == (7, 97, 40)
+    view = led.view(LENGTHS)
+    assert (view.free_seqs, view.free_blocks, view.pending_prefill_tokens) == (7, 96, 40)
     assert view.num_running == 1
 
 
@@ -51,8 +58,8 @@ async def test_its_first_output_shows_that_it_was_seen():
     led.add(one, 1.0)
     led.saw(one.key)
     led.credited(Credit(7, 97, 0), 1.1)
-    view = led.view()
-    assert (view.free_seqs, view.free_blocks, view.pending_prefill_tokens) == (7, 97, 0)
+    view = led.view(LENGTHS)
+    assert (view.free_seqs, view.free_blocks, view.pending_prefill_tokens) == (7, 96, 0)
 
 
 async def test_a_credit_under_way_does_not_count_as_seen():
@@ -60,10 +67,10 @@ async def test_a_credit_under_way_does_not_count_as_seen():
     led, one = worker(), request(40)
     led.add(one, 1.0)
     led.credited(Credit(8, 100, 0), 1.001)
-    assert led.view().free_blocks == 97
+    assert led.view(LENGTHS).free_blocks == 96
     led.credited(Credit(7, 97, 40), 1.2)
-    assert led.view().free_blocks == 97
-    assert led.view().pending_prefill_tokens == 40
+    assert led.view(LENGTHS).free_blocks == 96
+    assert led.view(LENGTHS).pending_prefill_tokens == 40
 
 
 async def test_what_ended_is_free_again():
@@ -71,4 +78,32 @@ async def test_what_ended_is_free_again():
     led, one = worker(), request(40)
     led.add(one, 1.0)
     led.remove(one.key)
-    assert (led.view().free_seqs, led.view().free_blocks) == (8, 100)
+    assert (led.view(LENGTHS).free_seqs, led.view(LENGTHS).free_blocks) == (8, 100)
+
+
+async def test_what_runs_keeps_the_room_that_it_will_grow_into():
+    """Blocks that running requests will probably fill are not given to others; what is learned says how many."""
+    led, one = worker(), request(40)
+    one.header = replace(one.header, max_tokens=1000)
+    led.add(one, 1.0)
+    led.saw(one.key)
+    led.credited(Credit(7, 97, 0), 1.1)
+    assert led.view(LENGTHS).free_blocks == 97 - 8  # 168 tokens
+    one.next_seq = 120
+    led.credited(Credit(7, 90, 0), 1.2)
+    assert led.view(LENGTHS).free_blocks == 90 - 2  # 30 more: a quarter of what it has
+
+
+async def test_a_view_is_made_again_when_something_has_changed():
+    """Planning looks at every worker each time; one that nothing happened to costs nothing."""
+    led, one = worker(), request(40)
+    first = led.view(LENGTHS)
+    assert led.view(LENGTHS) is first
+    led.is_draining = True
+    assert led.view(LENGTHS).draining
+    led.add(one, 1.0)
+    assert led.view(LENGTHS).running == (one,)
+    assert led.view(LENGTHS).lowest_running is Priority.NORMAL
+    one.is_taking = True
+    led.changed()
+    assert led.view(LENGTHS).running == ()

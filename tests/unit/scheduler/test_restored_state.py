@@ -117,7 +117,13 @@ LED_REQUEST = {
     "first_token_s": LOG,  # with the prompt's record
     "status": RECORD,
     "attempt": ANEW,  # the epoch tells former owners' attempts apart
+    "level": HEADER,  # the class it came in; by waiting it rises again
+    "is_charged": LOG,  # with the prompt's record
     "worker_id": ANEW,
+    "why": ANEW,
+    "since_s": ANEW,
+    "num_preempted": ANEW,  # a new leader leaves it alone for a quantum, too
+    "is_leaving": ANEW,
     "outcome": RECORD,  # of attempts that are over; `own` ends the one that runs
     "gateways": RECORD,  # with the next heartbeat
     "is_taking": ANEW,
@@ -206,6 +212,7 @@ INBOX_HEADER = {
     "model_revision": HEADER,
     "seed": HEADER,
     "output": HEADER,
+    "has_deadline": HEADER,
 }
 ASSIGNMENT = {
     "body": BODY,
@@ -318,7 +325,7 @@ REQUEST = GenerationRequest(
 )
 HEADER_VALUE = OrderingHeader(
     "t", Priority.HIGH, 2, 6, hold=False, model_revision="r", trace=TraceContext("tp", "ts"),
-    seed=3, wants_token_ids=False,
+    seed=3, wants_token_ids=False, has_deadline=True,
 )  # fmt: skip
 FAILURE = Failure("INTERNAL", "m", "R", {"k": "v"})
 TIMINGS = Timings(1.0, 2.0, 3.0, 4.0, 5)

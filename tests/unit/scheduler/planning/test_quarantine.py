@@ -54,7 +54,9 @@ def test_suspects_go_in_the_order_of_the_queue():
     )
     for expected in ("high", "normal", "later"):
         assert carry_out(queue, make_worker()) == [expected]
-    assert plan(queue, [make_worker()], 1.0).expired == ("late",)
+    assert plan(queue, [make_worker()], 1.0).expired == {
+        "late": "the deadline passed in the queue"
+    }
 
 
 def test_under_load_one_worker_is_kept_until_it_is_idle():

@@ -4,6 +4,7 @@ import pytest
 
 from common.domain import Priority
 from scheduler.planning.fit import Room
+from scheduler.planning.output_lengths import OutputLengths
 from scheduler.planning.plan import plan
 from scheduler.planning.settings import PlanningSettings
 from tests.support.planning import assigned, carry_out, make_queue, make_request, make_worker
@@ -20,10 +21,10 @@ def test_expiry_is_found_anywhere_in_the_queue():
     assert plan(queue, [FULL], 4.9).look_again_s == 5.0
     for _ in range(2):
         made = plan(queue, [make_worker()], 5.0)
-        assert made.expired == ("b",)
+        assert tuple(made.expired) == ("b",)
         assert assigned(made) == ["a", "c"]
     queue.remove("b")
-    assert plan(queue, [FULL], 6.0).expired == ()
+    assert plan(queue, [FULL], 6.0).expired == {}
 
 
 def test_without_time_limits_there_is_no_next_look():
@@ -242,7 +243,7 @@ def test_requests_that_do_not_want_to_be_held_are_refused_without_a_worker():
     )
     made = plan(queue, [make_worker(draining=True)], 1.0)
     assert made.refused == ("impatient",)
-    assert made.expired == ("expired",)
+    assert tuple(made.expired) == ("expired",)
     assert plan(queue, [FULL], 1.0).refused == ()
     for request_id in ("impatient", "expired", "started", "held"):
         queue.remove(request_id)
@@ -334,4 +335,47 @@ def test_workers_of_different_kinds_share_what_any_may_run():
 
 def test_a_room_without_slots_fits_nothing():
     """Fit is a question that can be asked of any worker."""
-    assert not Room(FULL, PlanningSettings()).fits(make_request("a"))
+    assert not Room(FULL, PlanningSettings(), OutputLengths(PlanningSettings())).fits(
+        make_request("a")
+    )
+
+
+# Overdue
+
+
+def test_every_kth_pick_is_for_the_request_that_waited_longest():
+    """Whatever classes and tenants say: what ran out of patience in every class gets every k-th pick."""
+    queue = make_queue(
+        make_request("old", priority=Priority.BATCH, tenant="heavy"),
+        make_request("older", priority=Priority.NORMAL, tenant="heavy"),
+        overdue_every=3,
+        fairness_quantum_tokens=1,
+    )
+    plan(queue, [FULL], 200.0)
+    for number in range(8):
+        queue.add(
+            make_request(
+                f"n{number}",
+                priority=Priority.CRITICAL,
+                tenant=f"t{number}",
+                arrival_s=200 + number / 100,
+                is_charged=True,
+            )
+        )
+    queue.charge(Priority.CRITICAL, "heavy", generated_tokens=10_000)
+    made = plan(queue, [make_worker()], 201.0)
+    assert assigned(made) == ["n0", "n1", "older", "n2", "n3", "old", "n4", "n5"]
+    assert made.assignments[0].picks[2].why == "waited longest"
+
+
+def test_an_overdue_request_that_does_not_fit_costs_no_pick():
+    """The pick goes to the order then; and one that nobody here may serve is left alone."""
+    queue = make_queue(
+        make_request("large", tokens=320), make_request("other", fingerprint="x"), overdue_every=1
+    )
+    plan(queue, [FULL], 200.0)
+    queue.add(make_request("small", arrival_s=200.0))
+    assert carry_out(queue, make_worker(num_running=1, free_blocks=5), now_s=201.0) == ["small"]
+    assert queue.remove("large") is not None
+    assert queue.remove("other") is not None
+    assert len(queue) == 0
