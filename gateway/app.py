@@ -155,7 +155,12 @@ class Gateway:
             ),
             attachment=attachment,
             lookup=lookup,
-            stories=Stories(runtime.tracing, runtime.metrics, runtime.log),
+            stories=Stories(
+                runtime.tracing,
+                runtime.metrics,
+                runtime.log,
+                trace_content=settings.trace_content,
+            ),
             log=runtime.log,
             keepalive_s=settings.keepalive_s,
         )
