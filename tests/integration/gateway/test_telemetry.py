@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+import grpc.aio
 import pytest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+PROMPT = "hello world"
 PARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
 
 
@@ -60,6 +62,33 @@ async def test_one_trace_from_the_caller_to_the_queue(
     assert attributes["gen_ai.response.id"] == str(led.id)
 
 
+@pytest.mark.parametrize("is_wanted", [False, True])
+async def test_content_is_traced_on_demand_only(
+    scheduler: ScriptedScheduler, redis_server, tmp_path, is_wanted
+) -> None:
+    """Without the setting no span holds a word of prompt or answer; with it the server's span holds both."""
+    exporter = InMemorySpanExporter()
+    tracing = Tracing(Resource({}), SimpleSpanProcessor(exporter))
+    async with running_gateway(
+        redis_server.url, tmp_path, tracing, trace_content=is_wanted
+    ) as gateway:
+        call = gateway.inference.GenerateStream(request(stop=gen.StopConditions(max_tokens=2)))
+        led = await scheduler.next()
+        await led.prompt()
+        await led.tokens(2)
+        await led.finish()
+        await drain(call)
+        await gateway.stop()
+    attributes = [dict(span.attributes or {}) for span in exporter.get_finished_spans()]
+    with_content = [one for one in attributes if "gen_ai.input.messages" in one]
+    assert len(with_content) == is_wanted
+    for one in with_content:
+        assert PROMPT in one["gen_ai.input.messages"]
+        assert '"finish_reason": "stop"' in one["gen_ai.output.messages"]
+    if not is_wanted:
+        assert PROMPT not in repr(attributes)
+
+
 async def test_metrics_of_ends_and_refusals(
     gateway: RunningGateway, scheduler: ScriptedScheduler
 ) -> None:
@@ -79,6 +108,10 @@ async def test_metrics_of_ends_and_refusals(
         'headrace_time_to_first_token_seconds_count{model_name="tiny"} 1.0',
         'headrace_admission_refusals_total{class="normal",model_name="tiny",reason="NO_WORKER"} 1.0',
         "headrace_num_streams 0.0",
+        'headrace_pool_requests_queued{model_name="tiny"} 0.0',
+        'headrace_pool_requests_running{model_name="tiny"} 0.0',
+        'rpc_method="headrace.v1.InferenceService/Generate",rpc_response_status_code="OK"',
+        'rpc_response_status_code="UNAVAILABLE"',
     ):
         assert line in text, text
 
@@ -95,3 +128,32 @@ async def test_counters_stand_before_their_first_event(gateway: RunningGateway) 
         while not all(line in text for line in wanted):
             await asyncio.sleep(0.05)
             text = gateway.runtime.metrics.scrape()[0].decode()
+    count = 'gen_ai_server_request_duration_seconds_count{gen_ai_operation_name="text_completion"'
+    assert count in text, text
+
+
+async def test_what_clients_make_up_becomes_no_label(gateway: RunningGateway) -> None:
+    """Models, tenants, labels and methods that nobody knows leave the number of series as it is."""
+
+    async def refused(number: int) -> None:
+        made_up = request(
+            model=f"made-up-{number}" if number % 2 else "tiny",
+            labels={f"label-{number}": "x"},
+            stop=gen.StopConditions(max_tokens=1 << 30),
+        )
+        tenant = (("x-tenant-id", f"made-up-tenant-{number}"),)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await gateway.inference.Generate(made_up, metadata=tenant)
+        call = gateway.channel.unary_unary(f"/headrace.v1.InferenceService/MadeUp{number}")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(b"")
+
+    for number in range(2):
+        await refused(number)
+    before = gateway.runtime.metrics.scrape()[0].decode()
+    for number in range(2, 30):
+        await refused(number)
+    after = gateway.runtime.metrics.scrape()[0].decode()
+    assert len(after.splitlines()) == len(before.splitlines())
+    assert "made-up" not in after.lower()
+    assert "MadeUp" not in after
