@@ -15,9 +15,12 @@ from gateway.admit import Admission
 from gateway.attachment import Attachment
 from gateway.background import Background
 from gateway.boundary import Boundary
+from gateway.calls import Calls
 from gateway.catalogue import Catalogue
 from gateway.dead_letters import DeadLetters
 from gateway.generation import Generation
+from gateway.http.routes import HttpParts, Routes
+from gateway.http.server import HttpServer
 from gateway.keyed import KeyedGeneration
 from gateway.lookup import Lookup
 from gateway.prepare import Preparation
@@ -84,11 +87,10 @@ class Gateway:
 
     async def run(self) -> None:
         """Serve, then stop gracefully."""
-        self._add_services()
+        http = self._add_services()
         await self._health.add_to(self._server)
         self._runtime.metrics.num_streams.watch(lambda: [(self._relay.num_followers, {})])
-        host = self._settings.grpc_host
-        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        host = _bracketed(self._settings.grpc_host)
         port = self._bind(f"{host}:{self._settings.grpc_port}")
         running = [
             self._tasks.create_task(work, name=name)
@@ -99,19 +101,20 @@ class Gateway:
                 ("snapshots", self._views.run()),
                 ("health", self._health.follow()),
                 ("state health", self._state_health()),
+                ("http", http.run()),
             )
         ]
         await self._server.start()
         self._runtime.log.info("gateway", gateway_id=self.gateway_id)
-        self._runtime.announce({"grpc": f"{host}:{port}"})
+        self._runtime.announce({"grpc": f"{host}:{port}", "http": http.url})
         await self._runtime.stopping.wait()
-        await self._end_calls()
+        await self._end_calls(http)
         # Before the last words: the lease, once given back, must not be renewed again.
         for task in running:
             task.cancel()
         await self._say_last_words()
 
-    def _add_services(self) -> None:
+    def _add_services(self) -> HttpServer:
         settings, runtime = self._settings, self._runtime
         admission = Admission(
             self._node, self._relay, self._views, settings, runtime.tracing, runtime.metrics
@@ -127,6 +130,22 @@ class Gateway:
         reflection.enable_server_reflection(
             [_INFERENCE, _ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
         )
+        routes = Routes(
+            HttpParts(
+                calls=parts.calls,
+                preparation=parts.preparation,
+                catalogue=self._catalogue,
+                views=self._views,
+                readiness=runtime.readiness,
+                log=runtime.log,
+                max_body_bytes=settings.max_message_bytes,
+            )
+        )
+        try:
+            return HttpServer(routes.app(), settings.http_host, settings.chosen_http_port)
+        except OSError as error:
+            address = f"{settings.http_host}:{settings.chosen_http_port}"
+            raise CannotServe(f"--http-port: cannot bind {address}") from error
 
     def _parts(self, admission: Admission) -> Parts:
         runtime, settings, lookup = (
@@ -143,21 +162,18 @@ class Gateway:
         )
         generation = Generation(preparation, admission, self._relay)
         attachment = Attachment(self._node, lookup, self._relay)
-        return Parts(
-            node=self._node,
-            catalogue=self._catalogue,
-            views=self._views,
-            preparation=preparation,
+        calls = Calls(
             generation=generation,
             keyed=KeyedGeneration(
                 self._node, preparation, generation, attachment, self._relay, self._background
             ),
             attachment=attachment,
-            lookup=lookup,
+            views=self._views,
             stories=Stories(runtime.tracing, runtime.metrics, runtime.log),
             log=runtime.log,
             keepalive_s=settings.keepalive_s,
         )
+        return Parts(self._node, self._catalogue, self._views, preparation, lookup, calls)
 
     def _bind(self, address: str) -> int:
         try:
@@ -189,16 +205,19 @@ class Gateway:
             except TimeoutError:
                 continue
 
-    async def _end_calls(self) -> None:
+    async def _end_calls(self, http: HttpServer) -> None:
         """No new calls; open ones finish, or are told to go on elsewhere."""
         settings = self._settings
+        http.refuse()
         await self._health.stop()
         closing = self._tasks.create_task(
             self._server.stop(settings.stop_grace_s), name="close server"
         )
         await self._relay.finish(settings.drain_s, settings.goodbye_s)
         # What is left are watchers, who would stay for ever: the shorter grace cuts the longer one.
-        await self._server.stop(settings.last_calls_s)
+        await asyncio.gather(
+            self._server.stop(settings.last_calls_s), http.stop(settings.last_calls_s)
+        )
         await closing
 
     async def _say_last_words(self) -> None:
@@ -207,3 +226,7 @@ class Gateway:
         async with asyncio.TaskGroup() as words:
             words.create_task(self._background.settle(within_s))
             words.create_task(self._relay.release(within_s))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
