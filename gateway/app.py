@@ -2,28 +2,28 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
 
 import grpc.aio
 from grpc_reflection.v1alpha import reflection
 
 from common.grpc_options import public_server_options
 from common.health import HealthService, model_service_name
-from common.metrics import model_labels
 from common.server import CannotServe, Runtime
 from common.streams.node import Node
-from common.token_gaps import Labels
-from common.wire.snapshot import PartitionStatus
 from gateway.admin_service import NOT_YET, AdminService
 from gateway.admit import Admission
 from gateway.attachment import Attachment
 from gateway.background import Background
 from gateway.boundary import Boundary
+from gateway.calls import Calls
 from gateway.catalogue import Catalogue
 from gateway.dead_letters import DeadLetters
 from gateway.generation import Generation
+from gateway.http.routes import HttpParts, Routes
+from gateway.http.server import HttpServer
 from gateway.keyed import KeyedGeneration
 from gateway.lookup import Lookup
+from gateway.pool_metrics import PoolMetrics
 from gateway.prepare import Preparation
 from gateway.queue_views import QueueViews
 from gateway.relay.relay import Relay
@@ -93,12 +93,12 @@ class Gateway:
 
     async def run(self) -> None:
         """Serve, then stop gracefully."""
-        self._add_services()
+        http = self._add_services()
         await self._health.add_to(self._server)
         self._runtime.metrics.num_streams.watch(lambda: [(self._relay.num_followers, {})])
-        self._watch_pool()
-        host = self._settings.grpc_host
-        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        PoolMetrics(self._catalogue, self._views).show(self._runtime.metrics)
+        self._runtime.metrics.redis_errors.watch(lambda: [(self._node.num_errors, {})])
+        host = _bracketed(self._settings.grpc_host)
         port = self._bind(f"{host}:{self._settings.grpc_port}")
         running = [
             self._tasks.create_task(work, name=name)
@@ -109,47 +109,20 @@ class Gateway:
                 ("snapshots", self._views.run()),
                 ("health", self._health.follow()),
                 ("state health", self._state_health()),
+                ("http", http.run()),
             )
         ]
         await self._server.start()
         self._runtime.log.info("gateway", gateway_id=self.gateway_id)
-        self._runtime.announce({"grpc": f"{host}:{port}"})
+        self._runtime.announce({"grpc": f"{host}:{port}", "http": http.url})
         await self._runtime.stopping.wait()
-        await self._end_calls()
+        await self._end_calls(http)
         # Before the last words: the lease, once given back, must not be renewed again.
         for task in running:
             task.cancel()
         await self._say_last_words()
 
-    def _watch_pool(self) -> None:
-        metrics, node = self._runtime.metrics, self._node
-        metrics.redis_errors.watch(lambda: [(node.num_errors, {})])
-        metrics.pool_requests_queued.watch(
-            lambda: self._pool(lambda view: sum(one.num_waiting for one in view.classes))
-        )
-        metrics.pool_requests_running.watch(lambda: self._pool(lambda view: view.num_running))
-        metrics.pool_kv_cache_usage.watch(self._pool_kv)
-
-    def _pool(self, value: Callable[[PartitionStatus], int]) -> list[tuple[float, Labels]]:
-        return [
-            (
-                sum(value(view) for view in self._views.of_model(model)),
-                model_labels(model.card.model),
-            )
-            for model in list(self._catalogue.models)
-        ]
-
-    def _pool_kv(self) -> list[tuple[float, Labels]]:
-        found: list[tuple[float, Labels]] = []
-        for model in list(self._catalogue.models):
-            workers = [one for view in self._views.of_model(model) for one in view.workers]
-            total = sum(one.kv_blocks for one in workers)
-            if total:
-                used = sum(one.kv_blocks_used for one in workers)
-                found.append((used / total, model_labels(model.card.model)))
-        return found
-
-    def _add_services(self) -> None:
+    def _add_services(self) -> HttpServer:
         settings, runtime = self._settings, self._runtime
         admission = Admission(
             self._node, self._relay, self._views, settings, runtime.tracing, runtime.metrics
@@ -165,6 +138,22 @@ class Gateway:
         reflection.enable_server_reflection(
             [_INFERENCE, _ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
         )
+        routes = Routes(
+            HttpParts(
+                calls=parts.calls,
+                preparation=parts.preparation,
+                catalogue=self._catalogue,
+                views=self._views,
+                readiness=runtime.readiness,
+                log=runtime.log,
+                max_body_bytes=settings.max_message_bytes,
+            )
+        )
+        try:
+            return HttpServer(routes.app(), settings.http_host, settings.chosen_http_port)
+        except OSError as error:
+            address = f"{settings.http_host}:{settings.chosen_http_port}"
+            raise CannotServe(f"--http-port: cannot bind {address}") from error
 
     def _parts(self, admission: Admission) -> Parts:
         runtime, settings, lookup = (
@@ -181,21 +170,18 @@ class Gateway:
         )
         generation = Generation(preparation, admission, self._relay)
         attachment = Attachment(self._node, lookup, self._relay)
-        return Parts(
-            node=self._node,
-            catalogue=self._catalogue,
-            views=self._views,
-            preparation=preparation,
+        calls = Calls(
             generation=generation,
             keyed=KeyedGeneration(
                 self._node, preparation, generation, attachment, self._relay, self._background
             ),
             attachment=attachment,
-            lookup=lookup,
+            views=self._views,
             stories=self._stories,
             log=runtime.log,
             keepalive_s=settings.keepalive_s,
         )
+        return Parts(self._node, self._catalogue, self._views, preparation, lookup, calls)
 
     def _bind(self, address: str) -> int:
         try:
@@ -229,16 +215,19 @@ class Gateway:
             except TimeoutError:
                 continue
 
-    async def _end_calls(self) -> None:
+    async def _end_calls(self, http: HttpServer) -> None:
         """No new calls; open ones finish, or are told to go on elsewhere."""
         settings = self._settings
+        http.refuse()
         await self._health.stop()
         closing = self._tasks.create_task(
             self._server.stop(settings.stop_grace_s), name="close server"
         )
         await self._relay.finish(settings.drain_s, settings.goodbye_s)
         # What is left are watchers, who would stay for ever: the shorter grace cuts the longer one.
-        await self._server.stop(settings.last_calls_s)
+        await asyncio.gather(
+            self._server.stop(settings.last_calls_s), http.stop(settings.last_calls_s)
+        )
         await closing
 
     async def _say_last_words(self) -> None:
@@ -247,3 +236,7 @@ class Gateway:
         async with asyncio.TaskGroup() as words:
             words.create_task(self._background.settle(within_s))
             words.create_task(self._relay.release(within_s))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

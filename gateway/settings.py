@@ -13,6 +13,7 @@ from common.streams.addresses import problem_of
 from common.streams.admission import QueueBounds
 
 LONGEST_LIFE_S = LENGTHS.longest_life_s
+HTTP_PORT = 8080
 
 # A stop in the order of its steps: shares of the stop grace, and the longest that each is good for. Together they leave
 # an eighth of the grace to exporters and to a busy machine, so that a stop ends by itself even without Redis.
@@ -28,6 +29,12 @@ class GatewaySettings(ServiceSettings):
 
     grpc_host: str = setting("127.0.0.1", help="address that the gRPC port is bound to")
     grpc_port: int = setting(50051, help="gRPC port; 0 picks a free one", check=port)
+    http_host: str = setting("127.0.0.1", help="address that the HTTP port is bound to")
+    http_port: int | None = setting(
+        None,
+        help=f"port of the HTTP API; 0 picks a free one; default {HTTP_PORT}, or 0 where --grpc-port is 0",
+        check=port,
+    )
     redis_url: str = setting(
         "redis://127.0.0.1:6379/0",
         help="Redis that holds the queue: one node, Sentinel or a cluster",
@@ -35,7 +42,7 @@ class GatewaySettings(ServiceSettings):
         secret=True,
     )
     allow_unauthenticated: bool = setting(
-        False, help="serve everybody who can reach a gRPC address that is not loopback"
+        False, help="serve everybody who can reach an address that is not loopback"
     )
     max_message_bytes: int = setting(
         MAX_PUBLIC_MESSAGE_BYTES, help="longest message from or to a client", check=at_least(1024)
@@ -72,9 +79,11 @@ class GatewaySettings(ServiceSettings):
             values = getattr(self, name)
             if len(values) not in (1, len(Priority)) or min(values) < 1:
                 yield f"--{name.replace('_', '-')}: one positive number, or four"
-        if not is_loopback(self.grpc_host) and not self.allow_unauthenticated:
+        for flag, host in (("--grpc-host", self.grpc_host), ("--http-host", self.http_host)):
+            if is_loopback(host) or self.allow_unauthenticated:
+                continue
             yield (
-                f"--grpc-host: {self.grpc_host} can be reached from other machines and callers are"
+                f"{flag}: {host} can be reached from other machines and callers are"
                 " not authenticated; --allow-unauthenticated permits that"
             )
 
@@ -83,6 +92,13 @@ class GatewaySettings(ServiceSettings):
         place = sorted(Priority, reverse=True).index(priority)
         requests, tokens = self.queue_max_requests, self.queue_max_tokens
         return QueueBounds(requests[place % len(requests)], tokens[place % len(tokens)])
+
+    @property
+    def chosen_http_port(self) -> int:
+        """A gateway that takes any port for gRPC takes any for HTTP: several of them share a machine."""
+        if self.http_port is not None:
+            return self.http_port
+        return HTTP_PORT if self.grpc_port else 0
 
     @property
     def drain_s(self) -> float:

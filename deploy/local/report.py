@@ -11,10 +11,14 @@ from deploy.local.child import Child
 def endpoints_report(children: Sequence[Child]) -> dict[str, object]:
     """Every endpoint and process id by child, and those most asked for at the top."""
     by_name = {child.spec.name: dict(child.endpoints) for child in children}
+    gateway = by_name["gateway"]
+    asked_for: dict[str, str] = {
+        kind: gateway[kind] for kind in ("grpc", "http") if kind in gateway
+    }
     return {
         "service": "headrace-local",
         "pid": os.getpid(),
-        "endpoints": {"grpc": by_name["gateway"]["grpc"], "redis": by_name["redis"]["redis"]},
+        "endpoints": asked_for | {"redis": by_name["redis"]["redis"]},
         "workers": [name for name in by_name if name.startswith("worker-")],
         "children": {
             child.spec.name: {

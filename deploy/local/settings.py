@@ -24,6 +24,11 @@ class LocalSettings:
         help="threads of each worker; default an equal share of the cores",
         check=at_least(1),
     )
+    http_port: int | None = setting(
+        None,
+        help="HTTP port of the gateway; 0 picks a free one; default 8080, or 0 where --port is 0",
+        check=port,
+    )
     port: int = setting(50051, help="gRPC port of the gateway; 0 picks a free one", check=port)
     ready_file: Path | None = setting(
         None, help="file that gets all endpoints as JSON once everything serves"

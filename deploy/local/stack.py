@@ -17,6 +17,7 @@ from deploy.local.settings import LocalSettings
 # What a service may take beyond its own grace: stopping threads, closing sockets, a busy machine.
 _STOP_MARGIN_S = 5.0
 _SERVICE_PORTS = {"grpc": "--grpc-port", "metrics": "--metrics-port"}
+_GATEWAY_PORTS = {**_SERVICE_PORTS, "http": "--http-port"}
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,15 @@ class Stack:
         )
 
     def gateway(self, redis_url: str) -> ChildSpec:
-        """The gateway, on the port that clients were told."""
+        """The gateway, on the ports that clients were told."""
+        http_port = self.settings.http_port
+        http_flags = () if http_port is None else ("--http-port", str(http_port))
         return self._service(
             "gateway",
             self.settings.gateway_module,
-            flags=("--grpc-port", str(self.settings.port)),
+            flags=(*("--grpc-port", str(self.settings.port)), *http_flags),
             environment={"HEADRACE_REDIS_URL": redis_url},
-            port_flags=_SERVICE_PORTS,
+            port_flags=_GATEWAY_PORTS,
         )
 
     def worker(self, number: int, scheduler_address: str) -> ChildSpec:

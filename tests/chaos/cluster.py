@@ -129,7 +129,7 @@ class Cluster:
         process = ServiceProcess(
             "gateway",
             flags=[
-                *("--grpc-port", str(find_free_port()), "--metrics-port", "0"),
+                *("--grpc-port", str(find_free_port()), "--http-port", "0", "--metrics-port", "0"),
                 *("--service-instance", name, "--stop-grace-s", "6"),
             ],
             environment={"HEADRACE_REDIS_URL": _url(link)},

@@ -17,6 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ready-file", type=Path, required=True)
     parser.add_argument("--grpc-port", type=int, action="append")
+    parser.add_argument("--http-port", type=int, action="append")
     parser.add_argument("--metrics-port", type=int, action="append")
     parser.add_argument("--worker-id")
     given, _ = parser.parse_known_args()

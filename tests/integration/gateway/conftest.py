@@ -35,6 +35,7 @@ class RunningGateway:
     """Stubs to a gateway that serves."""
 
     address: str
+    http: str
     channel: grpc.aio.Channel
     inference: "inference_service_pb2_grpc.InferenceServiceAsyncStub"
     admin: "admin_service_pb2_grpc.AdminServiceAsyncStub"
@@ -55,6 +56,7 @@ async def running_gateway(
     """A gateway of its own port."""
     facts: dict[str, object] = {
         "grpc_port": 0,
+        "http_port": 0,
         "redis_url": url,
         "stop_grace_s": 3.0,
         "keepalive_s": 15.0,
@@ -77,10 +79,12 @@ async def running_gateway(
         async with asyncio.timeout(scaled(10)):
             while not path.exists():  # noqa: ASYNC110 - the file is what any user waits for
                 await asyncio.sleep(0.01)
-        address = json.loads(path.read_text())["endpoints"]["grpc"]
+        endpoints = json.loads(path.read_text())["endpoints"]
+        address = endpoints["grpc"]
         async with grpc.aio.insecure_channel(address) as channel:
             gateway = RunningGateway(
                 address,
+                endpoints["http"],
                 channel,
                 inference_service_pb2_grpc.InferenceServiceStub(channel),  # type: ignore[arg-type]
                 admin_service_pb2_grpc.AdminServiceStub(channel),  # type: ignore[arg-type]

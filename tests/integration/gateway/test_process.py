@@ -17,7 +17,7 @@ from tests.support.time_scale import scaled
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
-FLAGS = ("--grpc-port", "0", "--metrics-port", "0", "--stop-grace-s", "4")
+FLAGS = ("--grpc-port", "0", "--http-port", "0", "--metrics-port", "0", "--stop-grace-s", "4")
 
 
 def gateway_process(redis_server: RedisServer, *flags: str) -> ServiceProcess:

@@ -1,0 +1,1 @@
+"""The gateway over HTTP: the OpenAI-compatible API and a plain one, translated to the calls that gRPC makes too."""

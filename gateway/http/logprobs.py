@@ -1,0 +1,53 @@
+"""Log probabilities in OpenAI's two forms: a list of tokens for chat, parallel lists for completions."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from headrace.v1 import generation_pb2 as gen
+
+
+def chat_logprobs(entries: Sequence[gen.Logprobs]) -> dict[str, Any] | None:
+    """None where none were asked for."""
+    if not entries:
+        return None
+    content = [
+        {**_chat_token(one.chosen), "top_logprobs": [_chat_token(token) for token in one.top]}
+        for one in entries
+    ]
+    return {"content": content, "refusal": None}
+
+
+class CompletionLogprobs:
+    """Knows where in the text of a choice the next token begins."""
+
+    def __init__(self) -> None:
+        """At the start of the text."""
+        self._offset = 0
+
+    def form(self, entries: Iterable[gen.Logprobs]) -> dict[str, Any] | None:
+        """The next tokens; None where none were asked for."""
+        tokens, offsets, values, top = [], [], [], []
+        for one in entries:
+            token = _text(one.chosen)
+            tokens.append(token)
+            offsets.append(self._offset)
+            values.append(one.chosen.logprob)
+            top.append({_text(other): other.logprob for other in one.top})
+            self._offset += len(token)
+        if not tokens:
+            return None
+        return {
+            "tokens": tokens,
+            "token_logprobs": values,
+            "top_logprobs": top,
+            "text_offset": offsets,
+        }
+
+
+def _chat_token(token: gen.TokenLogprob) -> dict[str, Any]:
+    return {"token": _text(token), "logprob": token.logprob, "bytes": list(token.token)}
+
+
+def _text(token: gen.TokenLogprob) -> str:
+    """A token may be half a character; its bytes say so exactly where the form has them."""
+    return token.token.decode(errors="replace")

@@ -1,0 +1,242 @@
+"""The forms of a JSON request: which fields each path takes, refuses by name, or takes for what changes nothing."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from common.errors import NotImplementedYet
+from gateway.http import special_fields as special
+from gateway.http.fields import (
+    INT32_MAX,
+    UINT32_MAX,
+    UINT64_MAX,
+    Field,
+    flag,
+    integer,
+    integers,
+    number,
+    text,
+    texts,
+)
+from gateway.http.json_values import read_flag, read_object, shown
+from gateway.validation.findings import Findings
+from headrace.v1 import inference_service_pb2 as pb
+
+_COMMON: dict[str, Field] = {
+    "model": text("model"),
+    "temperature": number("sampling.temperature"),
+    "top_p": number("sampling.top_p"),
+    "top_k": integer("sampling.top_k", -INT32_MAX - 1, INT32_MAX),
+    "min_p": number("sampling.min_p"),
+    "typical_p": number("sampling.typical_p"),
+    "repetition_penalty": number("sampling.repetition_penalty"),
+    "presence_penalty": number("sampling.presence_penalty"),
+    "frequency_penalty": number("sampling.frequency_penalty"),
+    "seed": integer("sampling.seed", 0, UINT64_MAX),
+    "n": integer("sampling.n", 0, UINT32_MAX),
+    "logit_bias": special.LOGIT_BIAS,
+    "max_tokens": integer("stop.max_tokens", 0, UINT32_MAX),
+    "min_tokens": integer("stop.min_tokens", 0, UINT32_MAX),
+    "stop": texts("stop.stop"),
+    "stop_token_ids": integers("stop.stop_token_ids"),
+    "include_stop_in_output": flag("stop.include_stop_in_output"),
+    "ignore_eos": flag("stop.ignore_eos"),
+    "truncate_to_tokens": integer("prompt.truncate_to_tokens", 0, UINT32_MAX),
+    "return_token_ids": flag("output.token_ids"),
+    "priority": special.PRIORITY,
+    "deadline": special.DEADLINE,
+    "cache_salt": text("cache_salt"),
+    "adapter": text("adapter"),
+    "bypass_prefix_cache": flag("bypass_prefix_cache"),
+    "resumable": flag("resumable"),
+    "hold": flag("hold"),
+    "use_response_cache": flag("use_response_cache"),
+    "regex": text("constraint.regex"),
+    "grammar": text("constraint.grammar"),
+    "choice": special.CHOICE,
+}
+_OPENAI: dict[str, Field] = {
+    "user": special.USER,
+    "metadata": special.LABELS,
+    "response_format": special.RESPONSE_FORMAT,
+}
+# What changes nothing, and therefore passes; any other value asks for what is not there.
+_NEUTRAL_CHAT: dict[str, tuple[Any, ...]] = {
+    "audio": (),
+    "function_call": ("none",),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "moderation": (),
+    "parallel_tool_calls": (True,),
+    "prediction": (),
+    "prompt_cache_key": (),
+    "prompt_cache_options": (),
+    "prompt_cache_retention": (),
+    "reasoning_effort": ("none",),
+    "safety_identifier": (),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
+    "tool_choice": ("none",),
+    "tools": ([],),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+_NEUTRAL_COMPLETION: dict[str, tuple[Any, ...]] = {"best_of": (1,), "suffix": ("",)}
+
+
+# Where a prompt is found by its form, and what it was sent as; the longer place comes first.
+_PROMPT_PLACES = (
+    ("prompt.text", "prompt"),
+    ("prompt.token_ids.ids", "prompt"),
+    ("prompt.token_ids", "prompt"),
+    ("prompt.chat.messages", "messages"),
+    ("prompt.chat.add_generation_prompt", "add_generation_prompt"),
+    ("prompt.chat", "messages"),
+    ("prompt.truncate_to_tokens", "truncate_to_tokens"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One path's request. ``sends_ids``: whether token ids come back where nothing is said about them."""
+
+    fields: Mapping[str, Field]
+    neutral: Mapping[str, tuple[Any, ...]]
+    required: tuple[str, ...]
+    sends_ids: bool = False
+    streams: bool = True
+
+    def rename(self, path: str) -> str:
+        """The JSON name of a path in the message, for errors from inside."""
+        places = [*_PROMPT_PLACES, *((field.path, name) for name, field in self.fields.items())]
+        for place, name in places:
+            if name in self.fields and re.match(rf"{re.escape(place)}(?=$|[.\[])", path):
+                return name + path[len(place) :]
+        return path
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request and how its answer is to come."""
+
+    request: pb.GenerateRequest
+    is_stream: bool = False
+    include_usage: bool = False
+
+
+CHAT = Form(
+    {
+        **_COMMON,
+        **_OPENAI,
+        "max_completion_tokens": special.MAX_COMPLETION_TOKENS,
+        "messages": special.MESSAGES,
+        "add_generation_prompt": flag("prompt.chat.add_generation_prompt"),
+        "logprobs": flag("output.logprobs"),
+        "top_logprobs": integer("output.top_logprobs", 0, UINT32_MAX),
+    },
+    _NEUTRAL_CHAT,
+    ("model", "messages"),
+)
+COMPLETION = Form(
+    {
+        **_COMMON,
+        **_OPENAI,
+        "prompt": special.PROMPT,
+        "logprobs": special.NUM_LOGPROBS,
+        "echo": flag("output.echo"),
+    },
+    _NEUTRAL_COMPLETION,
+    ("model", "prompt"),
+)
+_PROMPTS: dict[str, Field] = {
+    "prompt": special.PROMPT,
+    "messages": special.MESSAGES,
+    "add_generation_prompt": flag("prompt.chat.add_generation_prompt"),
+}
+NATIVE = Form(
+    {
+        **_COMMON,
+        **_PROMPTS,
+        "labels": special.LABELS,
+        "json_schema": special.JSON_SCHEMA,
+        "json_object": special.JSON_OBJECT,
+        "logprobs": flag("output.logprobs"),
+        "top_logprobs": integer("output.top_logprobs", 0, UINT32_MAX),
+        "prompt_logprobs": flag("output.prompt_logprobs"),
+        "echo": flag("output.echo"),
+        "idempotency_key": text("idempotency_key"),
+        "client_request_id": text("client_request_id"),
+    },
+    {},
+    ("model",),
+    sends_ids=True,
+)
+TOKENIZE = Form(
+    {name: _COMMON[name] for name in ("model", "truncate_to_tokens")} | _PROMPTS,
+    {},
+    ("model",),
+    streams=False,
+)
+
+
+def read_request(form: Form, body: Mapping[str, Any], prefix: str = "") -> Asked:
+    """The request that a JSON object asks for.
+
+    Raises:
+        InvalidRequest: fields have the wrong type, are missing, or are not known.
+        NotImplementedYet: fields of OpenAI's that are not built.
+    """
+    findings = Findings()
+    request = pb.GenerateRequest()
+    request.output.token_ids = form.sends_ids
+    given = {name: value for name, value in body.items() if value is not None}
+    # In the table's order, so that what depends on another field finds it read.
+    for name, field in form.fields.items():
+        if name in given:
+            field.read(request, given[name], prefix + name, findings)
+    _check_prompt(form, given, prefix, findings)
+    is_stream, include_usage = _read_streaming(form, given, prefix, findings)
+    unsupported = _others(form, given, prefix, findings)
+    findings.raise_if_any()
+    if unsupported:
+        raise NotImplementedYet(unsupported)
+    return Asked(request, is_stream, include_usage)
+
+
+def _check_prompt(form: Form, given: Mapping[str, Any], prefix: str, findings: Findings) -> None:
+    for name in form.required:
+        if name not in given:
+            findings.add(prefix + name, "must be set")
+    if "prompt" in given and "messages" in given and "messages" in form.fields:
+        findings.add(f"{prefix}prompt", "must not be set beside messages")
+
+
+def _others(form: Form, given: Mapping[str, Any], prefix: str, findings: Findings) -> list[str]:
+    """Fields that are refused: those known to ask for what is not there, and as findings those not known."""
+    unsupported = []
+    for name in given.keys() - form.fields.keys():
+        if name in form.neutral:
+            if given[name] not in form.neutral[name]:
+                unsupported.append(prefix + name)
+        elif not (form.streams and name in ("stream", "stream_options")):
+            findings.add(prefix + shown(name), "is not a known field")
+    return sorted(unsupported)
+
+
+def _read_streaming(
+    form: Form, given: Mapping[str, Any], prefix: str, findings: Findings
+) -> tuple[bool, bool]:
+    if not form.streams:
+        return False, False
+    is_stream = bool(read_flag(given.get("stream", False), f"{prefix}stream", findings))
+    if "stream_options" not in given:
+        return is_stream, False
+    name = f"{prefix}stream_options"
+    if not is_stream:
+        findings.add(name, "must be set only where stream is true")
+    options = read_object(given["stream_options"], name, findings, ("include_usage",)) or {}
+    usage = options.get("include_usage")
+    return is_stream, usage is not None and bool(
+        read_flag(usage, f"{name}.include_usage", findings)
+    )

@@ -1,0 +1,227 @@
+"""Which path does what: OpenAI's API, a plain one in the contract's own words, and the probes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict, MessageToJson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from common.errors import FieldViolation, InvalidRequest
+from common.logs import Log
+from common.readiness import Readiness
+from common.wire.public import model_to_pb
+from gateway.calls import Calls
+from gateway.catalogue import Catalogue
+from gateway.flatten import prompt_of
+from gateway.http.errors import HttpRefusal, refusal_body
+from gateway.http.exchange import (
+    REQUEST_ID,
+    EventStream,
+    Guard,
+    WriteEvent,
+    answer,
+    echo_of,
+    http_caller,
+    read_object,
+    while_connected,
+)
+from gateway.http.openai_answers import DONE, AnswerForm, model_entry
+from gateway.http.openapi import DOCUMENT
+from gateway.http.request_forms import (
+    CHAT,
+    COMPLETION,
+    NATIVE,
+    TOKENIZE,
+    Asked,
+    Form,
+    read_request,
+)
+from gateway.model import Model
+from gateway.prepare import Preparation
+from gateway.queue_views import QueueViews
+from headrace.v1 import inference_service_pb2 as pb
+
+_SHOWN_FIGURES = frozenset({"x-queue-time-ms", "x-attempts"})
+
+
+@dataclass(frozen=True, slots=True)
+class HttpParts:
+    """What the routes are made of."""
+
+    calls: Calls
+    preparation: Preparation
+    catalogue: Catalogue
+    views: QueueViews
+    readiness: Readiness
+    log: Log
+    max_body_bytes: int
+
+
+class Routes:
+    """The endpoints."""
+
+    def __init__(self, parts: HttpParts) -> None:
+        """Stateless beyond its parts."""
+        self._parts = parts
+        self._guard = Guard(parts.log)
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        guard = self._guard.around
+        posts = {
+            "/v1/chat/completions": guard(partial(self._openai, CHAT), CHAT.rename),
+            "/v1/completions": guard(partial(self._openai, COMPLETION), COMPLETION.rename),
+            "/api/generate": guard(self._generate, NATIVE.rename),
+            "/api/batch_generate": guard(self._batch, NATIVE.rename),
+            "/tokenize": guard(self._tokenize, TOKENIZE.rename),
+        }
+        gets = {
+            "/v1/models": guard(self._models),
+            "/v1/models/{model:path}": guard(self._model),
+            "/openapi.json": self._document,
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+        }
+        routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
+        routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
+        return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
+
+    async def _openai(self, form: Form, request: Request) -> Response:
+        asked = await self._read(form, request)
+        choices = AnswerForm(
+            is_chat=form is CHAT,
+            num_choices=min(asked.request.sampling.n, 16),
+            include_usage=asked.include_usage,
+        )
+        if asked.is_stream:
+            return self._stream(form, request, asked, choices)
+        made, headers = await self._whole(request, asked)
+        return answer(choices.whole(made), request, headers)
+
+    async def _generate(self, request: Request) -> Response:
+        asked = await self._read(NATIVE, request)
+        if asked.is_stream:
+            return self._stream(NATIVE, request, asked, None)
+        made, headers = await self._whole(request, asked)
+        return answer(_plain(made), request, headers)
+
+    async def _batch(self, request: Request) -> Response:
+        body = await read_object(request, self._parts.max_body_bytes)
+        items = body.pop("requests", None)
+        if not isinstance(items, list) or body:
+            fields = [FieldViolation("requests", "must be a list, and the only field")]
+            raise InvalidRequest(fields)
+        asked = [_read_item(index, item) for index, item in enumerate(items)]
+        outcomes: dict[int, dict[str, Any]] = {}
+
+        async def write(outcome: pb.BatchGenerateResponse) -> None:
+            outcomes[outcome.index] = {"index": outcome.index, **_plain(outcome)}
+
+        work = self._parts.calls.batch(asked, http_caller(request), write)
+        await while_connected(request, work)
+        return answer({"outcomes": [outcomes[index] for index in sorted(outcomes)]}, request)
+
+    async def _tokenize(self, request: Request) -> Response:
+        asked = await self._read(TOKENIZE, request)
+        prompt = prompt_of(asked.request.prompt)
+        model, tokens = await self._parts.preparation.count(asked.request.model, prompt)
+        found = {
+            "count": len(tokens),
+            "max_model_len": model.card.context_tokens,
+            "tokens": list(tokens),
+        }
+        return answer(found, request)
+
+    async def _models(self, request: Request) -> Response:
+        await self._parts.catalogue.first_look()
+        models = self._parts.catalogue.models
+        await self._parts.views.refresh(models)
+        entries = [self._entry(model) for model in models]
+        return answer({"object": "list", "data": entries}, request)
+
+    async def _model(self, request: Request) -> Response:
+        model = await self._parts.catalogue.get(request.path_params["model"])
+        await self._parts.views.refresh([model])
+        return answer(self._entry(model), request)
+
+    async def _document(self, request: Request) -> Response:
+        return answer(DOCUMENT, request)
+
+    async def _livez(self, request: Request) -> Response:
+        return Response(b"ok\n", media_type="text/plain")
+
+    async def _readyz(self, request: Request) -> Response:
+        is_ready = self._parts.readiness.ready
+        return Response(
+            b"ok\n" if is_ready else b"not ready\n",
+            200 if is_ready else 503,
+            media_type="text/plain",
+        )
+
+    async def _read(self, form: Form, request: Request) -> Asked:
+        body = await read_object(request, self._parts.max_body_bytes)
+        asked = read_request(form, body)
+        if not asked.request.client_request_id:
+            asked.request.client_request_id = echo_of(request)
+        return asked
+
+    async def _whole(
+        self, request: Request, asked: Asked
+    ) -> tuple[pb.GenerateResponse, Mapping[str, str]]:
+        figures: dict[str, str] = {}
+        work = self._parts.calls.generate(asked.request, http_caller(request), figures.update)
+        made = await while_connected(request, work)
+        return made, {name: figures[name] for name in figures.keys() & _SHOWN_FIGURES}
+
+    def _stream(
+        self, form: Form, request: Request, asked: Asked, choices: AnswerForm | None
+    ) -> Response:
+        caller = http_caller(request)
+
+        async def produce(write: WriteEvent) -> None:
+            await self._parts.calls.stream(asked.request, caller, write)
+
+        return EventStream(
+            request,
+            self._guard,
+            produce,
+            _plain_event if choices is None else choices.chunks,
+            done=b"" if choices is None else DONE,
+            rename=form.rename,
+        )
+
+    def _entry(self, model: Model) -> dict[str, Any]:
+        return model_entry(model_to_pb(model.card, self._parts.views.num_workers(model)))
+
+
+def _read_item(index: int, item: Any) -> pb.GenerateRequest:
+    path = f"requests[{index}]"
+    if not isinstance(item, dict):
+        raise InvalidRequest([FieldViolation(path, "must be an object")])
+    asked = read_request(NATIVE, item, f"{path}.")
+    if asked.is_stream:
+        raise InvalidRequest([FieldViolation(f"{path}.stream", "must not be set in a batch")])
+    return asked.request
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    found: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    return found
+
+
+def _plain_event(event: pb.GenerateStreamResponse) -> bytes:
+    text = MessageToJson(event, preserving_proto_field_name=True, indent=None)
+    return b"data: " + text.encode() + b"\n\n"
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    refusal = HttpRefusal(error.status_code, "NO_SUCH_ROUTE", str(error.detail))  # type: ignore[arg-type]
+    headers = {REQUEST_ID: echo_of(request), **dict(error.headers or {})}
+    return Response(refusal_body(refusal), error.status_code, headers, "application/json")

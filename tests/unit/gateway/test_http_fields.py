@@ -1,0 +1,111 @@
+"""The table of fields: documents, names and messages agree with it."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from openai.resources.chat.completions import Completions as Chat
+from openai.resources.completions import Completions
+
+from common.errors import InvalidRequest, NotImplementedYet
+from gateway.http.openapi import document
+from gateway.http.request_forms import CHAT, COMPLETION, NATIVE, Form, read_request
+from headrace.v1 import generation_pb2 as gen
+
+_DOCUMENT = Path(__file__).parents[3] / "docs" / "api.md"
+_NOT_FIELDS = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
+
+
+def known(form: Form) -> set[str]:
+    """Every name that a form says something about."""
+    return {*form.fields, *form.neutral, "stream", "stream_options"}
+
+
+@pytest.mark.parametrize(
+    ("form", "create"), [(CHAT, Chat.create), (COMPLETION, Completions.create)]
+)
+def test_every_field_of_openai_is_decided(form: Form, create: object) -> None:
+    """What OpenAI's own client can send is supported or refused by its name, never unknown."""
+    names = set(inspect.signature(create).parameters) - _NOT_FIELDS  # type: ignore[arg-type]
+    assert names - known(form) == set()
+
+
+@pytest.mark.parametrize(("form", "label"), [(CHAT, "chat"), (COMPLETION, "completions")])
+def test_the_document_lists_every_field_once(form: Form, label: str) -> None:
+    """docs/api.md has each field, and no other."""
+    table = _DOCUMENT.read_text().partition("<!-- fields")[2].partition("What this version")[0]
+    listed: list[str] = []
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) > 3 and cells[2] in (label, "both"):
+            listed += re.findall(r"`(\w+)`", cells[1])
+    assert sorted(listed) == sorted(known(form))
+
+
+@pytest.mark.parametrize("form", [CHAT, COMPLETION, NATIVE])
+def test_every_place_exists_and_is_named_back(form: Form) -> None:
+    """A path from inside comes out under a name of the form."""
+    for name, field in form.fields.items():
+        assert form.rename(field.path) in form.fields, name
+        assert form.rename(f"{field.path}[3]").endswith("[3]")
+    assert form.rename("metadata.x-tenant-id") == "metadata.x-tenant-id"
+
+
+def test_a_whole_request() -> None:
+    """Values land in their places; null is unset; the last word on the length is max_completion_tokens."""
+    asked = read_request(
+        CHAT,
+        {
+            "model": "m",
+            "messages": [{"role": "user", "content": "x", "name": "n"}],
+            "temperature": 0,
+            "top_p": None,
+            "max_completion_tokens": 5,
+            "stop": "end",
+            "logit_bias": {"7": -1},
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": True},
+            },
+            "deadline": 1.5,
+            "priority": "HIGH",
+            "tools": [],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+    )
+    request = asked.request
+    assert request.sampling.HasField("temperature")
+    assert not request.sampling.HasField("top_p")
+    assert request.stop.max_tokens == 5
+    assert list(request.stop.stop) == ["end"]
+    assert dict(request.sampling.logit_bias) == {7: -1.0}
+    assert request.constraint.json_schema == '{"type": "object"}'
+    assert request.timeout.ToMilliseconds() == 1500
+    assert request.priority == gen.PRIORITY_HIGH
+    assert request.prompt.chat.messages[0].name == "n"
+    assert (asked.is_stream, asked.include_usage) == (True, True)
+
+
+def test_lengths_that_contradict_one_another() -> None:
+    """Two names of one limit have one value."""
+    body = {"model": "m", "messages": [], "max_tokens": 1, "max_completion_tokens": 2}
+    with pytest.raises(InvalidRequest, match="max_completion_tokens"):
+        read_request(CHAT, body)
+
+
+def test_what_asks_for_nothing_passes_and_the_rest_is_named() -> None:
+    """All unsupported fields at once, by name."""
+    body: dict[str, object] = {"model": "m", "messages": [], "store": False, "tool_choice": "none"}
+    assert read_request(CHAT, body).request.model == "m"
+    with pytest.raises(NotImplementedYet) as caught:
+        read_request(CHAT, {**body, "store": True, "audio": {"voice": "x"}})
+    assert caught.value.fields == ("audio", "store")
+
+
+def test_the_openapi_document_has_every_field() -> None:
+    """It is made from the same table."""
+    schema = document()["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]
+    properties = schema["application/json"]["schema"]["properties"]
+    assert set(properties) == known(CHAT)
