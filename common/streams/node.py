@@ -118,8 +118,10 @@ class Node:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._calls.aclose()
-        await self._reads.aclose()
+        try:
+            await self._calls.aclose()
+        finally:
+            await self._reads.aclose()
 
     def _note(self, error: Exception) -> None:
         """Count a transient error; any other is raised."""

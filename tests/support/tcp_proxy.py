@@ -45,14 +45,16 @@ class _Link:
 
     def close(self, *, hard: bool = True) -> None:
         for writer in (self.client, self.server):
-            if writer is None or writer.transport.is_closing():
+            if writer is None:
                 continue
-            if hard:
-                raw = writer.transport.get_extra_info("socket")
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                writer.transport.abort()
-            else:
+            if not hard:
                 writer.close()
+                continue
+            # Also one that is closing: it would wait for ever for a peer that does not read.
+            raw = writer.transport.get_extra_info("socket")
+            if raw.fileno() >= 0:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            writer.transport.abort()
 
 
 class TcpProxy:
