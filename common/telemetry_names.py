@@ -15,24 +15,19 @@ class SpanName(StrEnum):
     RELAY = "headrace.relay"
     QUEUE = "headrace.queue"
     TAKEOVER = "headrace.takeover"
-    PLAN = "headrace.plan"
     DISPATCH = "headrace.dispatch"
     BATCH = "headrace.batch"
     SETTLE = "headrace.settle"
     GENERATE = "headrace.generate"
     PREFILL = "headrace.prefill"
     DECODE = "headrace.decode"
-    LOAD_MODEL = "headrace.load_model"
 
 
 class EventName(StrEnum):
     """Moments inside a span."""
 
-    ACCEPTED = "headrace.accepted"
     FIRST_TOKEN = "headrace.first_token"  # noqa: S105 - no password
     PREEMPTED = "headrace.preempted"
-    WORKER_LOST = "headrace.worker_lost"
-    CANCELLED = "headrace.cancelled"
 
 
 class Operation(StrEnum):
@@ -69,25 +64,23 @@ GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
 GEN_AI_USAGE_INPUT_TOKENS = "gen_ai.usage.input_tokens"
 GEN_AI_USAGE_OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+# Content, only where an operator asked for it.
+GEN_AI_INPUT_MESSAGES = "gen_ai.input.messages"
+GEN_AI_OUTPUT_MESSAGES = "gen_ai.output.messages"
 
-# RPC, server and errors.
+# RPC and errors.
 RPC_SYSTEM_NAME = "rpc.system.name"
 RPC_METHOD = "rpc.method"
-RPC_STATUS_CODE = "rpc.status_code"
+RPC_RESPONSE_STATUS_CODE = "rpc.response.status_code"
 ERROR_TYPE = "error.type"
-SERVER_ADDRESS = "server.address"
-SERVER_PORT = "server.port"
 
-# Messaging and database.
+# Messaging.
 MESSAGING_SYSTEM = "messaging.system"
 MESSAGING_DESTINATION_NAME = "messaging.destination.name"
 MESSAGING_CONSUMER_GROUP_NAME = "messaging.consumer.group.name"
 MESSAGING_OPERATION_NAME = "messaging.operation.name"
 MESSAGING_OPERATION_TYPE = "messaging.operation.type"
 MESSAGING_MESSAGE_ID = "messaging.message.id"
-MESSAGING_BATCH_MESSAGE_COUNT = "messaging.batch.message_count"
-DB_SYSTEM_NAME = "db.system.name"
-DB_OPERATION_NAME = "db.operation.name"
 
 # Resource.
 SERVICE_NAME = "service.name"
@@ -107,7 +100,6 @@ HEADRACE_PRIORITY = "headrace.priority"
 HEADRACE_PARTITION = "headrace.partition"
 HEADRACE_EPOCH = "headrace.epoch"
 HEADRACE_ATTEMPT = "headrace.attempt"
-HEADRACE_SCHEDULER_ID = "headrace.scheduler.id"
 HEADRACE_WORKER_ID = "headrace.worker.id"
 HEADRACE_BATCH_ID = "headrace.batch.id"
 HEADRACE_BATCH_SIZE = "headrace.batch.size"
@@ -115,9 +107,11 @@ HEADRACE_PLAN_REASON = "headrace.plan.reason"
 HEADRACE_STATUS = "headrace.status"
 HEADRACE_FINISH_REASON = "headrace.finish_reason"
 HEADRACE_QUEUE_TIME_S = "headrace.queue_time_s"
-HEADRACE_DEADLINE_S = "headrace.deadline_s"
 HEADRACE_PREFILL_TOKENS = "headrace.prefill.tokens"
 HEADRACE_DECODE_STEPS = "headrace.decode.steps"
 HEADRACE_TOKENS_RESUMED = "headrace.tokens_resumed"
 HEADRACE_WORKER_LOSSES = "headrace.worker_losses"
-HEADRACE_LINK = "headrace.link"
+HEADRACE_CHOICE = "headrace.choice.index"
+HEADRACE_OUTCOME = "headrace.outcome"
+HEADRACE_REQUEUED_AFTER = "headrace.requeued_after"
+HEADRACE_LABEL_PREFIX = "headrace.label."

@@ -16,7 +16,13 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import (
+    Decision,
+    ParentBased,
+    Sampler,
+    SamplingResult,
+    TraceIdRatioBased,
+)
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -26,8 +32,10 @@ from opentelemetry.trace import (
     Status,
     StatusCode,
     TraceFlags,
+    TraceState,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import Attributes as SdkAttributes
 
 from common.domain import TraceContext
 from common.errors import HeadraceError
@@ -71,7 +79,7 @@ class Tracing:
         self._provider: TracerProvider | None = None
         if processor is not None:
             self._provider = TracerProvider(
-                sampler=ParentBased(TraceIdRatioBased(sample_ratio)),
+                sampler=ParentBased(_RootSampler(sample_ratio)),
                 resource=resource,
                 shutdown_on_exit=False,
             )
@@ -90,7 +98,8 @@ class Tracing:
     ) -> Span:
         """A span that the caller ends; prefer ``span`` where a block can hold it.
 
-        Without a usable ``parent`` a new trace begins. A parent that is not sampled stays so.
+        Without a usable ``parent`` a new trace begins. A parent that is not sampled stays so, and what only links to
+        traces is recorded if one of them is.
         """
         outer = _span_context(parent)
         if self._provider is None:
@@ -179,6 +188,38 @@ class Tracing:
         )
 
 
+class _RootSampler(Sampler):
+    """Decides for spans without a parent: a share of them, but a batch goes with its members.
+
+    A batch span that was drawn by itself would be missing from the traces that link to it, and would be there for
+    members whose callers did not want to be recorded.
+    """
+
+    def __init__(self, ratio: float) -> None:
+        self._share = TraceIdRatioBased(ratio)
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: SdkAttributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        if not links:
+            return self._share.should_sample(
+                parent_context, trace_id, name, kind, attributes, links, trace_state
+            )
+        wanted = any(link.context.trace_flags.sampled for link in links)
+        decision = Decision.RECORD_AND_SAMPLE if wanted else Decision.DROP
+        return SamplingResult(decision, attributes if wanted else None, trace_state)
+
+    def get_description(self) -> str:
+        return f"linked, else {self._share.get_description()}"
+
+
 def mark_failed(span: Span, error: BaseException) -> None:
     """Say on a span why it failed, without the message of errors that may quote a prompt."""
     label = error.reason if isinstance(error, HeadraceError) else type(error).__name__
@@ -231,5 +272,7 @@ def _span_context(context: TraceContext) -> SpanContext | None:
 
 
 def _links(contexts: Iterable[TraceContext]) -> list[Link]:
-    found = (_span_context(context) for context in contexts)
-    return [Link(context) for context in found if context is not None]
+    found = [_span_context(context) for context in contexts]
+    links = [Link(context) for context in found if context is not None]
+    # A link into a trace that is not recorded leads nowhere; but if there are no others, the sampler is to see them.
+    return [link for link in links if link.context.trace_flags.sampled] or links

@@ -10,8 +10,12 @@ from common.streams import admission
 from common.streams.admission import Admitted, Refused, Submission
 from common.streams.node import Node
 from common.telemetry_names import (
+    HEADRACE_OUTCOME,
+    HEADRACE_PRIORITY,
     HEADRACE_REQUEST_ID,
     MESSAGING_DESTINATION_NAME,
+    MESSAGING_MESSAGE_ID,
+    MESSAGING_OPERATION_NAME,
     MESSAGING_OPERATION_TYPE,
     MESSAGING_SYSTEM,
     SYSTEM_REDIS,
@@ -106,8 +110,11 @@ class Admission:
         attributes = {
             MESSAGING_SYSTEM: SYSTEM_REDIS,
             MESSAGING_DESTINATION_NAME: str(partition),
+            MESSAGING_OPERATION_NAME: "admit",
             MESSAGING_OPERATION_TYPE: "send",
+            MESSAGING_MESSAGE_ID: request.request_id,
             HEADRACE_REQUEST_ID: request.request_id,
+            HEADRACE_PRIORITY: request.priority.name,
         }
         with self._tracing.span(
             SpanName.ADMIT, parent=trace, kind=SpanKind.PRODUCER, attributes=attributes
@@ -120,6 +127,7 @@ class Admission:
                 )
                 # A refusal is no last word where an earlier try may still lie in a broken connection's buffer.
                 is_known = isinstance(outcome, Admitted) or self._node.num_errors == num_errors
+                span.set_attribute(HEADRACE_OUTCOME, type(outcome).__name__.lower())
             finally:
                 if not is_known:
                     when_unknown()

@@ -69,7 +69,9 @@ class Gateway:
             keepalive_s=settings.keepalive_s,
             resume_grace_s=settings.resume_grace_s,
         )
-        self._stories = Stories(runtime.tracing, runtime.metrics, log)
+        self._stories = Stories(
+            runtime.tracing, runtime.metrics, log, trace_content=settings.trace_content
+        )
         self._catalogue = Catalogue(node, log)
         self._views = QueueViews(node, self._catalogue, log)
         self.tokenizer = PromptTokenizer(settings.tokenizer_threads)

@@ -47,7 +47,7 @@ class Delivery:
         while True:
             events = await self._follower.news()
             for event in events:
-                self._note(event)
+                self._story.note(event)
                 await write(self._message(event))
                 if isinstance(event, FinishRecord) and event.last:
                     return event
@@ -68,7 +68,7 @@ class Delivery:
         texts: dict[int, list[str]] = {}
         while True:
             for event in await self._follower.news():
-                self._note(event)
+                self._story.note(event)
                 if isinstance(event, PromptRecord):
                     continue
                 choice = choices.setdefault(event.index, ChoiceProgress(event.index))
@@ -97,16 +97,6 @@ class Delivery:
         if isinstance(event, FinishRecord):
             return public.finish_event(event, self._story.usage)
         return public.prompt_event(event, self._story.usage, 0)
-
-    def _note(self, event: Event) -> None:
-        story = self._story
-        if isinstance(event, Delta):
-            story.completion_tokens = event.end_seq
-            if story.first_token_s is None:
-                story.first_token_s = monotonic_s()
-        elif isinstance(event, FinishRecord):
-            story.completion_tokens = max(event.seq, story.completion_tokens)
-            story.finish = event
 
     def _keepalive(self) -> pb.GenerateStreamResponse:
         request_id = self._follower.request_id

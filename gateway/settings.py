@@ -61,6 +61,9 @@ class GatewaySettings(ServiceSettings):
     keepalive_s: float = setting(
         15.0, help="an event at least this often on every stream", check=above(0)
     )
+    trace_content: bool = setting(
+        False, help="put prompts and answers into traces, for whoever may read those"
+    )
     tokenizer_threads: int = setting(2, help="prompts tokenized at once", check=at_least(1))
 
     def problems(self) -> Iterator[str]:

@@ -14,11 +14,21 @@ from common.logs import Log, for_request
 from common.metrics import Metrics, model_labels
 from common.records import FinishRecord
 from common.tracing import SpanKind, Tracing, context_of
+from common.wire.status import code_of
 from gateway.caller import Caller
 from gateway.draft import ChatPrompt, Draft
+from gateway.relay.events import Delta, Event
 from gateway.relay.mailbox import Mailbox
+from gateway.span_attributes import (
+    MAX_CONTENT_CHARS,
+    input_messages,
+    output_messages,
+    request_attributes,
+)
+from headrace.v1 import inference_service_pb2
 
 _MAX_ID_CHARS = 200
+_SERVICE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
 
 
 @dataclass(slots=True)
@@ -35,6 +45,8 @@ class Story:
     completion_tokens: int = 0
     finish: FinishRecord | None = None
     mailbox: Mailbox | None = None
+    texts: dict[int, str] | None = None
+    """What was delivered, by choice; None unless content is to be traced."""
 
     @property
     def usage(self) -> Usage:
@@ -55,29 +67,39 @@ class Story:
         """The request passed validation: from here on it has a name."""
         self.model, self.request_id = request.model, request.request_id
         self.tenant, self.client_request_id = request.tenant, request.client_request_id
-        sampling = request.sampling
-        self.span.set_attributes(
-            {
-                names.HEADRACE_REQUEST_ID: request.request_id,
-                names.HEADRACE_CLIENT_REQUEST_ID: request.client_request_id,
-                names.HEADRACE_TENANT: request.tenant,
-                names.HEADRACE_PRIORITY: request.priority.name,
-                names.GEN_AI_RESPONSE_ID: request.request_id,
-                names.GEN_AI_RESPONSE_MODEL: request.model_revision,
-                names.GEN_AI_REQUEST_MAX_TOKENS: request.stop.max_tokens,
-                names.GEN_AI_REQUEST_TEMPERATURE: sampling.temperature,
-                names.GEN_AI_REQUEST_TOP_P: sampling.top_p,
-                names.GEN_AI_REQUEST_TOP_K: sampling.top_k,
-                names.GEN_AI_REQUEST_SEED: sampling.seed,
-            }
-        )
+        if self.span.is_recording():
+            self.span.set_attributes(request_attributes(request))
+
+    def note(self, event: Event) -> None:
+        """An event is on its way to the client."""
+        match event:
+            case Delta():
+                self.completion_tokens = event.end_seq
+                if self.first_token_s is None:
+                    self.first_token_s = monotonic_s()
+                if self.texts is not None:
+                    self._keep(self.texts, event.index, event.text)
+            case FinishRecord():
+                self.completion_tokens = max(event.seq, self.completion_tokens)
+                self.finish = event
+                if self.texts is not None:
+                    self._keep(self.texts, event.index, event.text)
+
+    @staticmethod
+    def _keep(texts: dict[int, str], index: int, text: str) -> None:
+        so_far = texts.get(index, "")
+        if len(so_far) < MAX_CONTENT_CHARS:
+            texts[index] = so_far + text
 
 
 class Stories:
     """Tells them to traces, metrics and logs."""
 
-    def __init__(self, tracing: Tracing, metrics: Metrics, log: Log) -> None:
-        """Whatever ends is reported to all three."""
+    def __init__(
+        self, tracing: Tracing, metrics: Metrics, log: Log, *, trace_content: bool = False
+    ) -> None:
+        """Whatever ends is reported to all three; prompts and answers go to traces with ``trace_content`` only."""
+        self._trace_content = trace_content
         self._tracing = tracing
         self._metrics = metrics
         self._log = log
@@ -93,42 +115,53 @@ class Stories:
         attributes: dict[str, str | bool] = {
             names.GEN_AI_OPERATION_NAME: operation.value,
             names.GEN_AI_PROVIDER_NAME: names.PROVIDER_HEADRACE,
-            names.GEN_AI_REQUEST_MODEL: draft.model,
+            names.GEN_AI_REQUEST_MODEL: draft.model[:_MAX_ID_CHARS],
             names.GEN_AI_REQUEST_STREAM: is_stream,
-            names.RPC_SYSTEM_NAME: names.SYSTEM_GRPC,
         }
+        method = "GenerateStream" if is_stream else "Generate"
+        model = draft.model[:_MAX_ID_CHARS]
         with self._spanning(
-            names.gen_ai_span_name(operation, draft.model), caller, attributes
+            names.gen_ai_span_name(operation, model), method, caller, attributes
         ) as story:
+            if self._trace_content and story.span.is_recording():
+                story.texts = {}
+                story.span.set_attribute(
+                    names.GEN_AI_INPUT_MESSAGES, input_messages(draft.prompt.form)
+                )
             yield story
 
     @contextmanager
     def attaching(self, request_id: str, caller: Caller) -> Iterator[Story]:
         """The story of a call that follows an earlier request."""
         attributes: dict[str, str | bool] = {names.HEADRACE_REQUEST_ID: request_id[:_MAX_ID_CHARS]}
-        with self._spanning(names.SpanName.RELAY, caller, attributes) as story:
+        with self._spanning(names.SpanName.RELAY, "Attach", caller, attributes) as story:
             story.request_id, story.tenant = request_id[:_MAX_ID_CHARS], caller.tenant
             yield story
 
     @contextmanager
     def _spanning(
-        self, name: str, caller: Caller, attributes: dict[str, str | bool]
+        self, name: str, method: str, caller: Caller, attributes: dict[str, str | bool]
     ) -> Iterator[Story]:
+        attributes |= {
+            names.RPC_SYSTEM_NAME: names.SYSTEM_GRPC,
+            names.RPC_METHOD: f"{_SERVICE}/{method}",
+        }
         with self._tracing.span(
             name, parent=caller.trace, kind=SpanKind.SERVER, attributes=attributes
         ) as span:
             story = Story(span, caller.started_s)
-            outcome = "left"
+            outcome, code = "left", "CANCELLED"
             try:
                 yield story
-                outcome = "ok"
+                outcome, code = "ok", "OK"
             except HeadraceError as error:
-                outcome = error.reason
+                outcome, code = error.reason, code_of(error).name
                 raise
             except Exception as error:
-                outcome = type(error).__name__
+                outcome, code = type(error).__name__, "INTERNAL"
                 raise
             finally:
+                span.set_attribute(names.RPC_RESPONSE_STATUS_CODE, code)
                 self._report(story, outcome)
 
     def show_counters(self, model: str) -> None:
@@ -183,5 +216,7 @@ class Stories:
         )
         if reason:
             span.set_attribute(names.GEN_AI_RESPONSE_FINISH_REASONS, [reason])
+        if story.texts is not None:
+            span.set_attribute(names.GEN_AI_OUTPUT_MESSAGES, output_messages(story.texts, reason))
         if ttft_s is not None:
             span.set_attribute(names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK, ttft_s)

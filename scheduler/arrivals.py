@@ -81,6 +81,7 @@ class Arrivals:
             epoch=owned.epoch,
             log=owned.log,
             start=owned.start,
+            owned_s=now_s,
             arrival_s=now_s - (owned.now_ms - owned.admitted_ms) / 1000,
             deadline_s=now_s + (owned.deadline_ms - owned.now_ms) / 1000,
             progress=progress,
@@ -119,6 +120,7 @@ class Arrivals:
         request.restore(message.progress)
         request.seed = message.seed
         request.num_choices = max(request.num_choices, message.num_choices)
+        self._led.telemetry.spans.taken_over(request, self._led.clock())
         if (finish := message.progress.last_finish) is not None:
             request.ending = finish
             self._led.ended.append(request)
@@ -134,6 +136,9 @@ class Arrivals:
     def _start(self, request: LedRequest) -> None:
         """Let it wait, unless it is to end."""
         led = self._led
+        request.waiting_since_s = (
+            request.arrival_s if request.first_dispatch_s is None else led.clock()
+        )
         if request.end_wanted is not None:
             self._ending.end_here(request)
         elif request.deadline_s <= led.clock():

@@ -164,9 +164,7 @@ class Dispatch:
         self, request: LedRequest, body: OpenedBody, batch: Batch, now_s: float
     ) -> Assignment:
         telemetry, trace = self._led.telemetry, request.header.trace
-        if request.first_dispatch_s is None:
-            request.first_dispatch_s = now_s
-            telemetry.queued(request.key, request.header.priority, trace, request.arrival_s, now_s)
+        telemetry.queued(request, now_s)
         attributes: dict[str, str | int] = {
             names.HEADRACE_REQUEST_ID: request.key,
             names.HEADRACE_BATCH_ID: batch.id,

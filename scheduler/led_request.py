@@ -42,6 +42,9 @@ class LedRequest:
     num_dispatches: int = 0
     first_dispatch_s: float | None = None
     first_token_s: float | None = None
+    owned_s: float = 0.0
+    waiting_since_s: float | None = None
+    settling_s: float = 0.0
 
     status: RequestStatus = RequestStatus.QUEUED
     attempt: int = 0

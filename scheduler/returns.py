@@ -51,6 +51,7 @@ class Returns:
             self._ending.end_here(request)
             return
         request.move(RequestStatus.QUEUED)
+        request.waiting_since_s = led.clock()
         self._requeue(request)
         if request.worker_losses >= MAX_WORKER_LOSSES:
             # The count is in the record by now: whoever takes over comes to the same end.

@@ -98,6 +98,11 @@ class Settle:
         self._led.dequeue(request)
         self._led.release_worker(request)
         request.is_settling = True
+        request.settling_s = self._led.clock()
+        if request.waiting_since_s is not None:
+            self._led.telemetry.spans.waited(
+                request, request.waiting_since_s, request.settling_s, finish.reason.value
+            )
         request.move(_status_of(finish))
         request.progress.epoch = request.epoch
         terminal = TerminalRecord(
@@ -128,6 +133,7 @@ class Settle:
             return
         if isinstance(answer, Done):
             led.telemetry.ended(request.status)
+            led.telemetry.spans.settled(request, led.clock())
         elif not isinstance(answer, Ended):
             led.telemetry.log.error("not settled", request_id=request.key, answer=str(answer))
         led.let_go(request.log, request.key, request.header.priority, request.entry_id)

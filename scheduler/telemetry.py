@@ -8,6 +8,8 @@ from common.logs import Log
 from common.metrics import Metrics, class_labels, model_labels
 from common.request_status import RequestStatus
 from common.tracing import Tracing
+from scheduler.led_request import LedRequest
+from scheduler.request_spans import RequestSpans
 
 
 def show_counters(metrics: Metrics, model: str) -> None:
@@ -38,6 +40,7 @@ class PartitionTelemetry:
         self._tracing = tracing
         self._labels = model_labels(partition.model)
         self.log = log.bind(partition=str(partition))
+        self.spans = RequestSpans(partition, tracing)
 
     def appended(self, took_s: float) -> None:
         """An append to a reply log took so long."""
@@ -64,29 +67,17 @@ class PartitionTelemetry:
         if generation_tokens:
             self._metrics.generation_tokens.add(generation_tokens, self._labels)
 
-    def queued(
-        self,
-        request_id: str,
-        priority: Priority,
-        parent: TraceContext,
-        arrival_s: float,
-        dispatched_s: float,
-    ) -> None:
-        """A request was dispatched for the first time: its queue time, the same in metric and span."""
-        self._metrics.queue_time.record(
-            dispatched_s - arrival_s, class_labels(self._partition.model, priority)
-        )
-        self._tracing.record_span(
-            names.SpanName.QUEUE,
-            start_s=arrival_s,
-            end_s=dispatched_s,
-            parent=parent,
-            attributes={
-                names.HEADRACE_REQUEST_ID: request_id,
-                names.HEADRACE_PARTITION: str(self._partition),
-                names.HEADRACE_QUEUE_TIME_S: dispatched_s - arrival_s,
-            },
-        )
+    def queued(self, request: LedRequest, now_s: float) -> None:
+        """A request was dispatched: the wait that is over, the same in span and metric. The first wait is what counts."""
+        since_s = request.waiting_since_s
+        if request.first_dispatch_s is None:
+            request.first_dispatch_s, since_s = now_s, request.arrival_s
+            self._metrics.queue_time.record(
+                now_s - since_s, class_labels(self._partition.model, request.header.priority)
+            )
+        if since_s is not None:
+            self.spans.waited(request, since_s, now_s, "dispatched")
+        request.waiting_since_s = None
 
     def dispatched(
         self,

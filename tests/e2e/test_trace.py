@@ -1,15 +1,18 @@
 """One trace from client to model step, in an OTLP receiver that the test serves."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from headrace.client import AsyncClient
 from headrace.client.trace import TraceContext
 from tests.support.otlp_receiver import ReceivedSpan, running_otlp_receiver
-from tests.support.outcomes import collect
-from tests.support.stack import SIMULATED, Stack, running_stack, scrape
+from tests.support.outcomes import TokenCount, collect
+from tests.support.stack import SIMULATED, Stack, running_stack
 
+# The last thing that each process records of a request.
+LAST_SPANS = {"text_completion sim", "headrace.settle", "headrace.generate"}
 SERVICES = {"headrace-gateway", "headrace-scheduler", "headrace-worker"}
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
@@ -19,9 +22,13 @@ def find(spans: list[ReceivedSpan], name: str) -> ReceivedSpan:
     return span
 
 
-def queue_time_sum(stack: Stack) -> float:
-    series = scrape(stack.schedulers[0])
-    return sum(v for name, v in series if name.startswith("headrace_queue_time_seconds_sum"))
+def queue_times(stack: Stack) -> tuple[float, float]:
+    """Sum and count of the queue-time metric."""
+    scheduler = stack.schedulers[0]
+    return (
+        stack.metric(scheduler, "headrace_queue_time_seconds_sum"),
+        stack.metric(scheduler, "headrace_queue_time_seconds_count"),
+    )
 
 
 async def test_one_trace_is_complete():
@@ -33,7 +40,10 @@ async def test_one_trace_is_complete():
             async with AsyncClient(stack.targets) as client:
                 outcome = await collect(client, "hello", model="sim", max_tokens=5, trace=trace)
             assert outcome.error is None
-            wanted = {"headrace.admit", "headrace.queue", "headrace.generate"}
+            wanted = {
+                "headrace.validate", "headrace.admit", "headrace.queue", "headrace.dispatch",
+                "headrace.generate", "headrace.prefill", "headrace.decode", "headrace.settle",
+            }  # fmt: skip
 
             def complete(spans) -> bool:
                 return wanted <= {span.name for span in spans if span.trace_id == trace.trace_id}
@@ -50,7 +60,7 @@ async def test_one_trace_is_complete():
             )
             assert {span.service for span in spans} == SERVICES
             queue = find(spans, "headrace.queue")
-            assert queue.duration_s == pytest.approx(queue_time_sum(stack), abs=1e-4)
+            assert queue.duration_s == pytest.approx(queue_times(stack)[0], abs=1e-4)
             generate = find(spans, "headrace.generate")
             batches = [span for span in receiver.spans if span.name == "headrace.batch"]
             linked = {link.trace_id for batch in batches for link in batch.links}
@@ -63,29 +73,108 @@ async def test_one_trace_is_complete():
 
 
 async def test_traces_of_parallel_requests_do_not_mix():
-    """Each of many requests in one batch has its own complete trace; an unsampled parent stays unsampled."""
+    """Case B48: of 50 requests in common batches each has its own complete trace; an unsampled parent stays unsampled."""
     with running_otlp_receiver() as receiver:
         environment = {"HEADRACE_OTLP_ENDPOINT": receiver.endpoint}
         with running_stack(
             worker_flags=[*SIMULATED, "--step-ms", "5"], environment=environment
         ) as stack:
-            traces = [TraceContext.new() for _ in range(20)]
-            unsampled = TraceContext(TraceContext.new().traceparent[:-2] + "00")
+            traces = [TraceContext.new() for _ in range(50)]
+            unsampled = [
+                TraceContext(TraceContext.new().traceparent[:-2] + "00") for _ in range(5)
+            ]
             async with AsyncClient(stack.targets) as client:
                 outcomes = await asyncio.gather(
                     *(
-                        collect(client, f"n{i}", model="sim", max_tokens=8, trace=trace)
-                        for i, trace in enumerate([*traces, unsampled])
+                        collect(
+                            client,
+                            f"n{i}",
+                            model="sim",
+                            max_tokens=8,
+                            trace=trace,
+                            labels={"number": str(i)},
+                        )
+                        for i, trace in enumerate([*traces, *unsampled])
                     )
                 )
 
             def complete(spans) -> bool:
-                done = {span.trace_id for span in spans if span.name == "headrace.generate"}
-                return {trace.trace_id for trace in traces} <= done
+                ended = Counter(s.trace_id for s in spans if s.name in LAST_SPANS)
+                return all(ended[trace.trace_id] == len(LAST_SPANS) for trace in traces)
 
             await receiver.wait_for_async(complete, timeout_s=20)
-            for trace, outcome in zip(traces, outcomes, strict=False):
+            for number, (trace, outcome) in enumerate(zip(traces, outcomes, strict=False)):
                 spans = [span for span in receiver.spans if span.trace_id == trace.trace_id]
                 ids = {span.attributes.get("headrace.request.id") for span in spans} - {None}
                 assert ids == {outcome.request_id}
-            assert not [span for span in receiver.spans if span.trace_id == unsampled.trace_id]
+                assert {span.service for span in spans} == SERVICES
+                root = find(spans, "text_completion sim")
+                assert root.attributes["headrace.label.number"] == str(number)
+                assert root.attributes["rpc.response.status_code"] == "OK"
+            assert not {s.trace_id for s in receiver.spans} & {t.trace_id for t in unsampled}
+            linked = sum(queue_times(stack)[1:])
+            assert linked == len(outcomes), "every queue time is in the metric, sampled or not"
+            waits = receiver.named("headrace.queue")
+            assert sum(span.duration_s for span in waits) <= queue_times(stack)[0] + 1e-3
+            assert_batches_and_members_agree(receiver.spans, traces)
+
+
+def assert_batches_and_members_agree(spans: list[ReceivedSpan], traces) -> None:
+    """A batch span links to the dispatch span of each member; each worker's span links to its batch's."""
+    batches = {span.span_id: span for span in spans if span.name == "headrace.batch"}
+    dispatches = {span.span_id: span for span in spans if span.name == "headrace.dispatch"}
+    linked = [link.span_id for batch in batches.values() for link in batch.links]
+    assert sorted(linked) == sorted(dispatches)
+    assert {span.trace_id for span in dispatches.values()} == {t.trace_id for t in traces}
+    for generate in (span for span in spans if span.name == "headrace.generate"):
+        (link,) = generate.links
+        members = {one.span_id for one in batches[link.span_id].links}
+        assert generate.parent_id in members
+
+
+async def test_a_takeover_is_in_the_trace():
+    """The leading scheduler is killed in mid-stream: the trace names the takeover, the tokens kept, and the second run."""
+    with running_otlp_receiver() as receiver:
+        environment = {"HEADRACE_OTLP_ENDPOINT": receiver.endpoint}
+        with running_stack(
+            schedulers=2, worker_flags=[*SIMULATED, "--step-ms", "40"], environment=environment
+        ) as stack:
+            trace = TraceContext.new()
+            count = TokenCount()
+            async with AsyncClient(stack.targets) as client, asyncio.TaskGroup() as tasks:
+                request = tasks.create_task(
+                    collect(
+                        client,
+                        "hello",
+                        model="sim",
+                        max_tokens=60,
+                        ignore_eos=True,
+                        trace=trace,
+                        count=count,
+                    )
+                )
+                await count.more(10)
+                leader = stack.leading_scheduler()
+                leader.kill()
+                outcome = await request
+            assert outcome.error is None
+
+            def complete(spans) -> bool:
+                mine = Counter(s.name for s in spans if s.trace_id == trace.trace_id)
+                wanted = {"headrace.takeover", *LAST_SPANS}
+                return wanted <= mine.keys() and mine["headrace.generate"] == 2
+
+            await receiver.wait_for_async(complete, timeout_s=20)
+            spans = [span for span in receiver.spans if span.trace_id == trace.trace_id]
+            takeover = find(spans, "headrace.takeover")
+            assert takeover.attributes["headrace.tokens_resumed"] >= 10
+            assert takeover.attributes["headrace.epoch"] == 2
+            resumed = max((s for s in spans if s.name == "headrace.generate"), key=start)
+            assert resumed.attributes["headrace.epoch"] == 2
+            assert resumed.start_ns >= takeover.end_ns
+            lost = min((s for s in spans if s.name == "headrace.generate"), key=start)
+            assert lost.attributes["headrace.outcome"] == "session over"
+
+
+def start(span: ReceivedSpan) -> int:
+    return span.start_ns

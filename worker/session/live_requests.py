@@ -6,11 +6,12 @@ at once. It links to the span of the batch it was picked in, and it ends whateve
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from opentelemetry.trace import Span, Status, StatusCode
 
 from common import telemetry_names as names
+from common.clock import monotonic_s
 from common.domain import TraceContext
 from common.logs import for_request, get_log
 from common.tracing import Tracing, context_of
@@ -30,10 +31,20 @@ class Origin:
 
 
 @dataclass(slots=True)
+class _Running:
+    """One choice: its span, and where its two phases meet."""
+
+    span: Span
+    began_s: float
+    first_token_s: float | None = None
+    num_tokens: int = 0
+    num_steps: int = 0
+
+
+@dataclass(slots=True)
 class _Live:
     job: Job
-    spans: dict[int, Span]
-    num_tokens: dict[int, int] = field(default_factory=dict)
+    choices: dict[int, _Running]
 
 
 class LiveRequests:
@@ -76,8 +87,11 @@ class LiveRequests:
         """A job was assigned; an earlier attempt of the same request is over with that."""
         for ticket in [t for t in self._live if t.request_id == job.ticket.request_id]:
             self._end(ticket, "replaced")
-        spans = {index: self._begin_span(job, index, origin) for index in job.choices}
-        self._live[job.ticket] = _Live(job, spans)
+        now_s = monotonic_s()
+        choices = {
+            index: _Running(self._begin_span(job, index, origin), now_s) for index in job.choices
+        }
+        self._live[job.ticket] = _Live(job, choices)
         self._is_empty.clear()
 
     def observe(self, report: StepReport) -> None:
@@ -106,6 +120,7 @@ class LiveRequests:
                 names.HEADRACE_EPOCH: job.ticket.epoch,
                 names.HEADRACE_ATTEMPT: job.ticket.attempt,
                 names.HEADRACE_BATCH_ID: origin.batch_id,
+                names.HEADRACE_CHOICE: index,
                 names.HEADRACE_TOKENS_RESUMED: generated,
                 names.GEN_AI_REQUEST_MAX_TOKENS: job.stop.max_tokens,
                 names.GEN_AI_USAGE_INPUT_TOKENS: len(job.prompt_token_ids),
@@ -115,30 +130,62 @@ class LiveRequests:
     def _observe_output(self, live: _Live, output: SequenceOutput) -> None:
         if output.took_up_prompt and self._on_prompt is not None:
             self._on_prompt(len(live.job.prompt_token_ids))
-        span = live.spans.get(output.index)
-        if span is None:
+        running = live.choices.get(output.index)
+        if running is None:
             return
-        before = live.num_tokens.get(output.index, 0)
-        live.num_tokens[output.index] = before + len(output.token_ids)
-        if output.token_ids and not before:
-            span.add_event(names.EventName.FIRST_TOKEN)
+        if output.token_ids:
+            running.num_steps += 1
+            running.num_tokens += len(output.token_ids)
+            if running.first_token_s is None:
+                running.first_token_s = monotonic_s()
+                running.span.add_event(names.EventName.FIRST_TOKEN)
         if output.finish is not None:
             if output.finish.failure is not None:
-                log = for_request(_log, output.ticket.request_id, context_of(span))
+                log = for_request(_log, output.ticket.request_id, context_of(running.span))
                 log.error("sequence_failed", reason=output.finish.failure.reason)
-            _end_span(span, live.num_tokens[output.index], output.finish)
-            del live.spans[output.index]
-            if not live.spans:
+            self._record_phases(live.job, output.index, running)
+            _end_span(running, output.finish)
+            del live.choices[output.index]
+            if not live.choices:
                 self._forget([output.ticket])
+
+    def _record_phases(self, job: Job, index: int, running: _Running) -> None:
+        """Prefill and decode as spans of their own: two a choice, never one a token."""
+        if not running.span.is_recording():
+            return
+        now_s, parent = monotonic_s(), context_of(running.span)
+        known = len(job.prompt_token_ids) + len(job.generated.get(index, ()))
+        first_s = running.first_token_s
+        self._tracing.record_span(
+            names.SpanName.PREFILL,
+            start_s=running.began_s,
+            end_s=now_s if first_s is None else first_s,
+            parent=parent,
+            attributes={names.HEADRACE_PREFILL_TOKENS: known},
+        )
+        if first_s is not None:
+            self._tracing.record_span(
+                names.SpanName.DECODE,
+                start_s=first_s,
+                end_s=now_s,
+                parent=parent,
+                attributes={
+                    names.HEADRACE_DECODE_STEPS: running.num_steps,
+                    names.GEN_AI_USAGE_OUTPUT_TOKENS: running.num_tokens,
+                },
+            )
 
     def _end(self, ticket: Ticket, reason: str) -> None:
         """End a request without a finish: returned, replaced or lost."""
         live = self._live.get(ticket)
         if live is None:
             return
-        for index, span in live.spans.items():
-            span.add_event(names.EventName.PREEMPTED, {names.HEADRACE_STATUS: reason})
-            span.set_attribute(names.GEN_AI_USAGE_OUTPUT_TOKENS, live.num_tokens.get(index, 0))
+        for index, running in live.choices.items():
+            self._record_phases(live.job, index, running)
+            span = running.span
+            span.add_event(names.EventName.PREEMPTED, {names.HEADRACE_OUTCOME: reason})
+            span.set_attribute(names.HEADRACE_OUTCOME, reason)
+            span.set_attribute(names.GEN_AI_USAGE_OUTPUT_TOKENS, running.num_tokens)
             span.end()
         self._forget([ticket])
 
@@ -149,8 +196,9 @@ class LiveRequests:
             self._is_empty.set()
 
 
-def _end_span(span: Span, num_tokens: int, finish: Finish) -> None:
-    span.set_attribute(names.GEN_AI_USAGE_OUTPUT_TOKENS, num_tokens)
+def _end_span(running: _Running, finish: Finish) -> None:
+    span = running.span
+    span.set_attribute(names.GEN_AI_USAGE_OUTPUT_TOKENS, running.num_tokens)
     span.set_attribute(names.GEN_AI_RESPONSE_FINISH_REASONS, [str(finish.reason)])
     span.set_attribute(names.HEADRACE_FINISH_REASON, str(finish.reason))
     if finish.failure is not None:

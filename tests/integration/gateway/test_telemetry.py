@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+PROMPT = "hello world"
 PARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
 
 
@@ -58,6 +59,33 @@ async def test_one_trace_from_the_caller_to_the_queue(
     assert attributes["gen_ai.usage.output_tokens"] == 2
     assert attributes["gen_ai.response.finish_reasons"] == ("stop",)
     assert attributes["gen_ai.response.id"] == str(led.id)
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+async def test_content_is_traced_on_demand_only(
+    scheduler: ScriptedScheduler, redis_server, tmp_path, is_wanted
+) -> None:
+    """Without the setting no span holds a word of prompt or answer; with it the server's span holds both."""
+    exporter = InMemorySpanExporter()
+    tracing = Tracing(Resource({}), SimpleSpanProcessor(exporter))
+    async with running_gateway(
+        redis_server.url, tmp_path, tracing, trace_content=is_wanted
+    ) as gateway:
+        call = gateway.inference.GenerateStream(request(stop=gen.StopConditions(max_tokens=2)))
+        led = await scheduler.next()
+        await led.prompt()
+        await led.tokens(2)
+        await led.finish()
+        await drain(call)
+        await gateway.stop()
+    attributes = [dict(span.attributes or {}) for span in exporter.get_finished_spans()]
+    with_content = [one for one in attributes if "gen_ai.input.messages" in one]
+    assert len(with_content) == is_wanted
+    for one in with_content:
+        assert PROMPT in one["gen_ai.input.messages"]
+        assert '"finish_reason": "stop"' in one["gen_ai.output.messages"]
+    if not is_wanted:
+        assert PROMPT not in repr(attributes)
 
 
 async def test_metrics_of_ends_and_refusals(

@@ -254,7 +254,9 @@ async def test_span_per_sequence() -> None:
         spans = {
             span.attributes["headrace.request.id"]: span
             for span in worker.spans.get_finished_spans()
+            if span.name == "headrace.generate"
         }
+        phases = [s for s in worker.spans.get_finished_spans() if s.name != "headrace.generate"]
     for name, trace in zip(("ends", "lost"), traces, strict=True):
         span = spans[name]
         assert f"{span.context.trace_id:032x}" == trace
@@ -262,3 +264,10 @@ async def test_span_per_sequence() -> None:
         assert span.attributes["headrace.attempt"] == 1
     assert spans["ends"].attributes["gen_ai.usage.output_tokens"] == 12
     assert spans["ends"].attributes["gen_ai.response.finish_reasons"] == ("length",)
+    assert spans["lost"].attributes["headrace.outcome"] == "session over"
+    below = {
+        name: sorted(p.name for p in phases if p.parent.span_id == spans[name].context.span_id)
+        for name in spans
+    }
+    assert below["ends"] == ["headrace.decode", "headrace.prefill"]
+    assert "headrace.prefill" in below["lost"], "what was cut off is shown as far as it went"

@@ -125,10 +125,20 @@ def test_a_long_or_broken_tracestate_costs_no_trace():
 
 
 def test_links_join_a_batch_to_its_requests(recording):
-    """Usable contexts become links, others are left out."""
+    """Recorded traces become links; what is not recorded has nothing to link to."""
     recording.tracing.begin("batch", links=[SAMPLED, NO_TRACE, UNSAMPLED]).end()
     (batch,) = recording.spans
-    assert [f"{link.context.trace_id:032x}" for link in batch.links] == [TRACE, TRACE]
+    assert [link.context.trace_id for link in batch.links] == [int(TRACE, 16)]
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0])
+def test_a_batch_is_recorded_with_its_members(ratio):
+    """Whatever share of new traces is drawn: a batch is recorded if one of its requests is, and only then."""
+    exporter = InMemorySpanExporter()
+    tracing = Tracing(Resource({}), SimpleSpanProcessor(exporter), sample_ratio=ratio)
+    tracing.begin("with", links=[UNSAMPLED, SAMPLED]).end()
+    tracing.begin("without", links=[UNSAMPLED]).end()
+    assert [span.name for span in exporter.get_finished_spans()] == ["with"]
 
 
 def test_a_failing_block_ends_its_span_and_names_the_error(recording):
