@@ -4,69 +4,40 @@ A service builds one ``Metrics`` in ``__main__`` and passes it down. An instrume
 touches does not appear. Names here lack the suffix that the Prometheus exporter adds: ``_total`` for
 counters, ``_seconds`` for the unit ``s``; a test holds the scraped names.
 
-Labels are bounded sets only: models that are known, priority classes, reasons from our own enums. Never
-request, tenant or worker ids.
+Labels are bounded sets only: models that are known, priority classes, reasons from our own enums, tenants that the
+operator named. Never request or worker ids, and nothing that a client can make up.
 """
 
 import threading
-from collections.abc import Callable, Iterable
 
-from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation
+from opentelemetry.metrics import Meter
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from common.domain import Priority
+from common.instruments import (
+    BATCH_BOUNDS,
+    GEN_AI_DURATION_BOUNDS_S,
+    GEN_AI_FIRST_TOKEN_BOUNDS_S,
+    GEN_AI_TOKEN_BOUNDS_S,
+    STEP_BOUNDS_S,
+    TOKEN_BOUNDS,
+    WAIT_BOUNDS_S,
+    Gauge,
+    Total,
+    class_labels,
+    counter,
+    model_labels,
+    seconds,
+    sizes,
+)
 from common.metric_readers import PushReader, ScrapeReader
 from common.telemetry_names import SERVICE_VERSION
-from common.token_gaps import Labels, TokenGaps
+from common.token_gaps import TokenGaps
 
-Read = Callable[[], Iterable[tuple[float, Labels]]]
-"""Values of a gauge now. Called from the scraping thread: it must not block, nor iterate over a
-collection that the event loop changes."""
-
-# Steps of the engine and of Redis: a fraction of a millisecond to a stall.
-STEP_BOUNDS_S = (
-    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1),
-    *(0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 30.0),
-)
-# Waiting: the tail is as long as an overloaded queue, not as long as one would like.
-WAIT_BOUNDS_S = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
-    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
-)
-BATCH_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-TOKEN_BOUNDS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
-
-
-def model_labels(model: str) -> Labels:
-    """Labels of what concerns a model."""
-    return {"model_name": model}
-
-
-def class_labels(model: str, priority: Priority) -> Labels:
-    """Labels of what concerns one class of a model's queue."""
-    return {"model_name": model, "class": priority.name.lower()}
-
-
-class Gauge:
-    """A value that is asked for when somebody looks, so that it is never stale."""
-
-    def __init__(self, meter: Meter, name: str, description: str, unit: str = "") -> None:
-        """Silent until ``watch`` is called."""
-        self._reads: list[Read] = []
-        meter.create_observable_gauge(name, [self._observe], unit, description)
-
-    def watch(self, read: Read) -> None:
-        """Report what ``read`` returns, at each look."""
-        self._reads.append(read)
-
-    def _observe(self, _: CallbackOptions) -> Iterable[Observation]:
-        for read in self._reads:
-            for value, labels in read():
-                yield Observation(value, dict(labels))
+__all__ = ["Metrics", "class_labels", "model_labels"]
 
 
 class Metrics:
@@ -105,6 +76,7 @@ class Metrics:
         self._add_requests(meter)
         self._add_engine(meter)
         self._add_links(meter)
+        self._add_machine(meter)
 
     def _add_queue(self, meter: Meter) -> None:
         self.num_requests_waiting = Gauge(
@@ -114,37 +86,91 @@ class Metrics:
             meter, "headrace_num_requests_running", "requests dispatched to a worker"
         )
         self.num_workers = Gauge(meter, "headrace_num_workers", "workers connected")
-        self.dispatched = _counter(meter, "dispatched", "requests sent to a worker")
-        self.queue_time = _seconds(
+        self.queue_oldest = Gauge(
+            meter, "headrace_queue_oldest", "age of the oldest waiting request", "s"
+        )
+        self.orphaned_requests = Gauge(
+            meter, "headrace_orphaned_requests", "open requests all of whose gateways are gone"
+        )
+        self.tenant_requests = Gauge(
+            meter, "headrace_tenant_requests", "open requests of a named tenant, by state"
+        )
+        self.tenant_tokens = counter(
+            meter, "tenant_tokens", "tokens logged for a named tenant, by kind"
+        )
+        self.dispatched = counter(meter, "dispatched", "requests sent to a worker")
+        self.queue_time = seconds(
             meter, "queue_time", "time from admission to dispatch", WAIT_BOUNDS_S
         )
-        self.admission_refusals = _counter(
+        self.admission_refusals = counter(
             meter, "admission_refusals", "requests refused at admission, by reason"
         )
-        self.takeovers = _counter(meter, "takeovers", "requests taken over from another scheduler")
-        self.worker_losses = _counter(
+        self.leaderships = counter(meter, "leaderships", "partitions whose lead this process took")
+        self.takeovers = counter(meter, "takeovers", "requests taken over from another scheduler")
+        self.worker_losses = counter(
             meter, "worker_losses", "workers lost while they ran requests"
         )
-        self.dispatch_batch_size = _sizes(
+        self.dispatch_batch_size = sizes(
             meter, "dispatch_batch_size", "requests of one Assign", BATCH_BOUNDS
         )
 
     def _add_requests(self, meter: Meter) -> None:
         self.num_streams = Gauge(meter, "headrace_num_streams", "client streams open")
-        self.request_success = _counter(
+        self.request_success = counter(
             meter, "request_success", "requests finished, by finish reason"
         )
-        self.requests_ended = _counter(meter, "requests_ended", "requests ended, by final status")
-        self.dead_letters = _counter(meter, "dead_letters", "requests set aside as poison")
-        self.prompt_tokens = _counter(meter, "prompt_tokens", "prompt tokens taken up")
-        self.generation_tokens = _counter(meter, "generation_tokens", "tokens generated")
-        self.time_to_first_token = _seconds(
+        self.requests_ended = counter(meter, "requests_ended", "requests ended, by final status")
+        self.requests_failed = counter(meter, "requests_failed", "requests that failed, by reason")
+        self.dead_letters = counter(meter, "dead_letters", "requests set aside as poison")
+        self.prompt_tokens = counter(meter, "prompt_tokens", "prompt tokens taken up")
+        self.generation_tokens = counter(meter, "generation_tokens", "tokens generated")
+        self.time_to_first_token = seconds(
             meter, "time_to_first_token", "time from arrival to the first token", WAIT_BOUNDS_S
         )
-        self.e2e_request_latency = _seconds(
+        self.e2e_request_latency = seconds(
             meter, "e2e_request_latency", "time from arrival to the end", WAIT_BOUNDS_S
         )
-        self.rpc_time = _seconds(meter, "rpc_time", "time of an RPC", WAIT_BOUNDS_S)
+        self._add_pool(meter)
+        self._add_conventions(meter)
+
+    def _add_pool(self, meter: Meter) -> None:
+        """What a gateway says of all that is behind it: the signals of the inference extension's model server protocol."""
+        self.pool_requests_queued = Gauge(
+            meter, "headrace_pool_requests_queued", "requests in the queue behind this gateway"
+        )
+        self.pool_requests_running = Gauge(
+            meter, "headrace_pool_requests_running", "requests on workers behind this gateway"
+        )
+        self.pool_kv_cache_usage = Gauge(
+            meter, "headrace_pool_kv_cache_usage_ratio", "share of all workers' KV blocks in use"
+        )
+
+    def _add_conventions(self, meter: Meter) -> None:
+        """Histograms that OpenTelemetry names and gives the bounds of; ours have the longer tails."""
+        self.rpc_server_call_duration = meter.create_histogram(
+            "rpc.server.call.duration",
+            unit="s",
+            description="time of a call",
+            explicit_bucket_boundaries_advisory=WAIT_BOUNDS_S,
+        )
+        self.gen_ai_request_duration = meter.create_histogram(
+            "gen_ai.server.request.duration",
+            unit="s",
+            description="time from arrival to the end",
+            explicit_bucket_boundaries_advisory=GEN_AI_DURATION_BOUNDS_S,
+        )
+        self.gen_ai_time_to_first_token = meter.create_histogram(
+            "gen_ai.server.time_to_first_token",
+            unit="s",
+            description="time from arrival to the first token",
+            explicit_bucket_boundaries_advisory=GEN_AI_FIRST_TOKEN_BOUNDS_S,
+        )
+        self.gen_ai_time_per_output_token = meter.create_histogram(
+            "gen_ai.server.time_per_output_token",
+            unit="s",
+            description="mean time between tokens after the first",
+            explicit_bucket_boundaries_advisory=GEN_AI_TOKEN_BOUNDS_S,
+        )
 
     def _add_engine(self, meter: Meter) -> None:
         self.kv_cache_usage = Gauge(
@@ -152,23 +178,42 @@ class Metrics:
         )
         self.kv_blocks_used = Gauge(meter, "headrace_kv_blocks_used", "KV blocks in use")
         self.kv_blocks_total = Gauge(meter, "headrace_kv_blocks", "KV blocks in the pool")
-        self.step_time = _seconds(meter, "step_time", "time of an engine step", STEP_BOUNDS_S)
-        self.batch_size = _sizes(meter, "batch_size", "sequences of a step", BATCH_BOUNDS)
-        self.step_tokens = _sizes(meter, "step_tokens", "tokens computed by a step", TOKEN_BOUNDS)
-        self.preemptions = _counter(meter, "preemptions", "sequences put back into the queue")
-        self.row_failures = _counter(
+        self.step_age = Gauge(
+            meter, "headrace_step_age", "age of the last engine step while there is work", "s"
+        )
+        self.step_time = seconds(meter, "step_time", "time of an engine step", STEP_BOUNDS_S)
+        self.batch_size = sizes(meter, "batch_size", "sequences of a step", BATCH_BOUNDS)
+        self.step_tokens = sizes(meter, "step_tokens", "tokens computed by a step", TOKEN_BOUNDS)
+        self.preemptions = counter(meter, "preemptions", "sequences put back into the queue")
+        self.row_failures = counter(
             meter, "row_failures", "sequences that failed alone, by reason"
         )
 
     def _add_links(self, meter: Meter) -> None:
-        self.log_append_time = _seconds(
+        self.log_append_time = seconds(
             meter, "log_append", "time of an append to a reply log", STEP_BOUNDS_S
         )
-        self.redis_errors = _counter(
-            meter, "redis_errors", "errors of Redis commands, by operation"
-        )
-        self.session_reconnects = _counter(
+        self.redis_errors = Total(meter, "headrace_redis_errors", "errors of Redis commands")
+        self.session_reconnects = counter(
             meter, "session_reconnects", "sessions between worker and scheduler begun again"
+        )
+
+    def _add_machine(self, meter: Meter) -> None:
+        """Process figures have the conventions' names; a device is an accelerator, or the machine that stands in for it."""
+        self.process_cpu_time = Total(meter, "process.cpu.time", "CPU time used", "s")
+        self.process_memory = Gauge(meter, "process.memory.usage", "resident memory", "By")
+        self.process_descriptors = Gauge(
+            meter, "process.open_file_descriptor.count", "open descriptors"
+        )
+        self.process_threads = Gauge(meter, "process.thread.count", "threads")
+        self.device_memory_used = Gauge(
+            meter, "headrace_device_memory_used", "memory of the device in use", "By"
+        )
+        self.device_memory_total = Gauge(
+            meter, "headrace_device_memory", "memory of the device", "By"
+        )
+        self.device_utilization = Gauge(
+            meter, "headrace_device_utilization_ratio", "share of time in which the device worked"
         )
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
@@ -180,22 +225,3 @@ class Metrics:
     def shutdown(self, timeout_s: float) -> None:
         """Send what is left, within ``timeout_s``. Blocks."""
         self._provider.shutdown(timeout_millis=timeout_s * 1000)
-
-
-def _counter(meter: Meter, name: str, description: str) -> Counter:
-    return meter.create_counter(f"headrace_{name}", description=description)
-
-
-def _seconds(meter: Meter, name: str, description: str, bounds: tuple[float, ...]) -> Histogram:
-    return meter.create_histogram(
-        f"headrace_{name}",
-        unit="s",
-        description=description,
-        explicit_bucket_boundaries_advisory=bounds,
-    )
-
-
-def _sizes(meter: Meter, name: str, description: str, bounds: tuple[int, ...]) -> Histogram:
-    return meter.create_histogram(
-        f"headrace_{name}", description=description, explicit_bucket_boundaries_advisory=bounds
-    )

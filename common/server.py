@@ -19,6 +19,7 @@ import uvloop
 
 from common.logs import Log, configure_logs
 from common.metrics import Metrics
+from common.process_meters import watch_process
 from common.readiness import Liveness, Readiness
 from common.ready_file import ReadyFile
 from common.service_settings import ServiceSettings
@@ -72,6 +73,7 @@ def run_service(name: str, settings: ServiceSettings, serve: Serve) -> int:
     started_s = time.monotonic()
     log.info("starting", settings=describe_settings(settings))
     metrics, tracing = build_metrics(name, settings), build_tracing(name, settings)
+    watch_process(metrics)
     readiness, liveness = Readiness(), Liveness()
     stopping = asyncio.Event()
     signals = StopSignals(log, stopping, settings.stop_grace_s)

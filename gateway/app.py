@@ -2,14 +2,18 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
 
 import grpc.aio
 from grpc_reflection.v1alpha import reflection
 
 from common.grpc_options import public_server_options
 from common.health import HealthService, model_service_name
+from common.metrics import model_labels
 from common.server import CannotServe, Runtime
 from common.streams.node import Node
+from common.token_gaps import Labels
+from common.wire.snapshot import PartitionStatus
 from gateway.admin_service import NOT_YET, AdminService
 from gateway.admit import Admission
 from gateway.attachment import Attachment
@@ -76,7 +80,9 @@ class Gateway:
         self._views = QueueViews(node, self._catalogue, log)
         self.tokenizer = PromptTokenizer(settings.tokenizer_threads)
         self._server = grpc.aio.server(
-            interceptors=[Boundary(log, not_yet=NOT_YET)],
+            interceptors=[
+                Boundary(log, runtime.metrics.rpc_server_call_duration, not_yet=NOT_YET)
+            ],
             options=[
                 *public_server_options(),
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -90,6 +96,7 @@ class Gateway:
         self._add_services()
         await self._health.add_to(self._server)
         self._runtime.metrics.num_streams.watch(lambda: [(self._relay.num_followers, {})])
+        self._watch_pool()
         host = self._settings.grpc_host
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
         port = self._bind(f"{host}:{self._settings.grpc_port}")
@@ -113,6 +120,34 @@ class Gateway:
         for task in running:
             task.cancel()
         await self._say_last_words()
+
+    def _watch_pool(self) -> None:
+        metrics, node = self._runtime.metrics, self._node
+        metrics.redis_errors.watch(lambda: [(node.num_errors, {})])
+        metrics.pool_requests_queued.watch(
+            lambda: self._pool(lambda view: sum(one.num_waiting for one in view.classes))
+        )
+        metrics.pool_requests_running.watch(lambda: self._pool(lambda view: view.num_running))
+        metrics.pool_kv_cache_usage.watch(self._pool_kv)
+
+    def _pool(self, value: Callable[[PartitionStatus], int]) -> list[tuple[float, Labels]]:
+        return [
+            (
+                sum(value(view) for view in self._views.of_model(model)),
+                model_labels(model.card.model),
+            )
+            for model in list(self._catalogue.models)
+        ]
+
+    def _pool_kv(self) -> list[tuple[float, Labels]]:
+        found: list[tuple[float, Labels]] = []
+        for model in list(self._catalogue.models):
+            workers = [one for view in self._views.of_model(model) for one in view.workers]
+            total = sum(one.kv_blocks for one in workers)
+            if total:
+                used = sum(one.kv_blocks_used for one in workers)
+                found.append((used / total, model_labels(model.card.model)))
+        return found
 
     def _add_services(self) -> None:
         settings, runtime = self._settings, self._runtime

@@ -9,7 +9,9 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
+from opentelemetry.metrics import Histogram
 
+from common.clock import monotonic_s
 from common.errors import (
     FieldViolation,
     HeadraceError,
@@ -18,6 +20,7 @@ from common.errors import (
     NotImplementedYet,
 )
 from common.logs import Log
+from common.telemetry_names import RPC_METHOD, RPC_RESPONSE_STATUS_CODE
 from common.wire.status import code_of, status_of
 from gateway.caller import Context
 
@@ -25,6 +28,15 @@ DETAILS_KEY = "grpc-status-details-bin"
 ECHO_KEY = "x-request-id"
 _OURS = "/headrace.v1."
 _MAX_ECHO_CHARS = 256
+
+
+class _Refused(Exception):
+    """A call ends with this error's status."""
+
+    def __init__(self, error: HeadraceError) -> None:
+        super().__init__(error.reason)
+        self.error = error
+
 
 Handler = Any  # grpc.RpcMethodHandler: its stubs know nothing of asyncio
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
@@ -41,8 +53,9 @@ class Undecodable:
 class Boundary(grpc.aio.ServerInterceptor):
     """Wraps each of our handlers once, when it is looked up."""
 
-    def __init__(self, log: Log, *, not_yet: Collection[str] = ()) -> None:
-        """``log`` gets what was not expected; methods ``not_yet`` there are answered here."""
+    def __init__(self, log: Log, duration: Histogram, *, not_yet: Collection[str] = ()) -> None:
+        """``log`` gets what was not expected, ``duration`` each call; methods ``not_yet`` there are answered here."""
+        self._duration = duration
         self._log = log
         self._not_yet = frozenset(not_yet)
 
@@ -74,7 +87,17 @@ class Boundary(grpc.aio.ServerInterceptor):
         )
 
         async def guarded(request: Any, context: Context) -> Any:
-            return await self._guard(method, behaviour, request, context)
+            began_s, code = monotonic_s(), grpc.StatusCode.CANCELLED
+            try:
+                answer = await self._guard(method, behaviour, request, context)
+                code = grpc.StatusCode.OK
+            except _Refused as refused:
+                code = code_of(refused.error)
+                await abort(context, refused.error)
+            finally:
+                labels = {RPC_METHOD: method[1:], RPC_RESPONSE_STATUS_CODE: code.name}
+                self._duration.record(monotonic_s() - began_s, labels)
+            return answer
 
         place = "unary_stream" if handler.response_streaming else "unary_unary"
         return handler._replace(**{"request_deserializer": deserialize, place: guarded})
@@ -94,7 +117,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         except Exception as error:  # noqa: BLE001 - the edge: told to the caller without its inside
             self._log.error("call failed", method=method, exc_info=error)
             failure = InternalFailure("internal error", reason="INTERNAL")
-        return await abort(context, failure)
+        raise _Refused(failure)
 
 
 async def abort(context: Context, error: HeadraceError) -> NoReturn:

@@ -37,6 +37,7 @@ class Story:
 
     span: Span
     started_s: float
+    operation: names.Operation = names.Operation.TEXT_COMPLETION
     model: str = ""
     request_id: str = ""
     tenant: str = ""
@@ -123,6 +124,7 @@ class Stories:
         with self._spanning(
             names.gen_ai_span_name(operation, model), method, caller, attributes
         ) as story:
+            story.operation = operation
             if self._trace_content and story.span.is_recording():
                 story.texts = {}
                 story.span.set_attribute(
@@ -195,6 +197,7 @@ class Stories:
     def _measure(self, story: Story, reason: str, ttft_s: float | None, total_s: float) -> None:
         if not story.model:
             return  # refused early, or a second look: neither may count a request twice
+        self._measure_conventions(story, ttft_s, total_s)
         labels = model_labels(story.model)
         if ttft_s is not None:
             self._metrics.time_to_first_token.record(ttft_s, labels)
@@ -204,6 +207,25 @@ class Stories:
         if story.usage.prompt_tokens:
             self._metrics.prompt_tokens.add(story.usage.prompt_tokens, labels)
             self._metrics.generation_tokens.add(story.usage.completion_tokens, labels)
+
+    def _measure_conventions(self, story: Story, ttft_s: float | None, total_s: float) -> None:
+        if story.finish is None:
+            return
+        labels = {
+            names.GEN_AI_OPERATION_NAME: story.operation.value,
+            names.GEN_AI_PROVIDER_NAME: names.PROVIDER_HEADRACE,
+            names.GEN_AI_REQUEST_MODEL: story.model,
+        }
+        failure = story.finish.failure
+        failed = {} if failure is None else {names.ERROR_TYPE: failure.reason}
+        self._metrics.gen_ai_request_duration.record(total_s, {**labels, **failed})
+        if ttft_s is not None:
+            self._metrics.gen_ai_time_to_first_token.record(ttft_s, labels)
+            others = story.completion_tokens - 1
+            if others > 0:
+                self._metrics.gen_ai_time_per_output_token.record(
+                    (total_s - ttft_s) / others, labels
+                )
 
     def _finish_span(self, story: Story, reason: str, ttft_s: float | None) -> None:
         span = story.span

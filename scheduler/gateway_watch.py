@@ -28,6 +28,8 @@ class GatewayWatch:
         self._grace_ms = round(grace_s * 1000)
         self._absences: dict[str, Absence] = {}
         self._left: dict[str, set[str]] = {}
+        self.num_orphans = 0
+        """Open requests all of whose gateways were gone at the last look."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -54,6 +56,10 @@ class GatewayWatch:
                 await self._leave(gateway, self._left.setdefault(gateway, set()))
             elif lives:
                 self._left.pop(gateway, None)
+        gone_now = self._left.keys()
+        self.num_orphans = sum(
+            bool(one.gateways) and one.gateways <= gone_now for one in self._led.requests.values()
+        )
 
     async def _leave(self, gateway: str, left: set[str]) -> None:
         left &= self._led.requests.keys()

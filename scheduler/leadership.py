@@ -7,15 +7,13 @@ beats  ─┘        ▲                 └─▶ acks, workers
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from common.clock import monotonic_s
-from common.domain import Clock, Partition, Priority
+from common.domain import Clock, Partition
 from common.lengths import LENGTHS
 from common.logs import Log
 from common.metrics import Metrics
-from common.request_status import RequestStatus
 from common.streams import inbox, wake
 from common.streams.leases import LeaderLease
 from common.streams.node import Node
@@ -24,6 +22,7 @@ from scheduler.acks import Acks
 from scheduler.card_watch import CardWatch
 from scheduler.drains import Drains
 from scheduler.gateway_watch import GatewayWatch
+from scheduler.gauges import Figures, PartitionGauges, count_requests
 from scheduler.heartbeat import Heartbeat
 from scheduler.intake import Intake
 from scheduler.lease import LEASE_S, RENEW_INTERVAL_S, HeldLease
@@ -39,7 +38,7 @@ from scheduler.record_writer import RecordWriter
 from scheduler.settings import SchedulerSettings
 from scheduler.snapshot import Snapshot
 from scheduler.takeover import TakeoverReader
-from scheduler.telemetry import PartitionGauges, PartitionTelemetry
+from scheduler.telemetry import PartitionTelemetry
 from scheduler.worker_registry.doors import Door, Doors
 from scheduler.worker_registry.session import WorkerSession
 
@@ -74,7 +73,9 @@ class Leadership:
         node, settings = services.node, services.settings
         mailbox: Mailbox[Message] = Mailbox()
         self._mailbox, post = mailbox, mailbox.post
-        telemetry = PartitionTelemetry(partition, services.metrics, services.tracing, services.log)
+        telemetry = PartitionTelemetry(
+            partition, services.metrics, services.tracing, services.log, settings.metric_tenants
+        )
         self._reader = TakeoverReader(node, post, telemetry.log)
         self._logs = LogWriters(
             node,
@@ -100,6 +101,7 @@ class Leadership:
             recover=self._reader.recover,
             led_since_s=services.clock(),
         )
+        self._watch = GatewayWatch(node, self._led, grace_s=settings.orphan_grace_s)
         self._drains = Drains(node, partition, post)
         self._loop = PartitionLoop(self._led, mailbox, self._drains)
         self._door = Door(
@@ -116,8 +118,8 @@ class Leadership:
         await inbox.create_groups(services.node, self._partition)
         # Before anything is owned: what is flagged later has a wake message behind this position.
         after = await wake.last_wake_id(services.node, self._partition)
-        led.telemetry.log.info("leading")
-        services.gauges.add(self._partition, self._counts, lambda: len(led.workers))
+        led.telemetry.leading()
+        services.gauges.add(self._partition, self._figures)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = OwnedTasks(group)
@@ -140,7 +142,6 @@ class Leadership:
         self._reader.begin(tasks)
         intake = Intake(node, self._partition, identity.scheduler_id, post)
         heartbeat = Heartbeat(node, led, post)
-        watch = GatewayWatch(node, led, grace_s=services.settings.orphan_grace_s)
         for work in (
             self._loop.run(),
             self._records.run(),
@@ -150,7 +151,7 @@ class Leadership:
             intake.sweep(),
             heartbeat.run(),
             heartbeat.listen(after),
-            watch.run(),
+            self._watch.run(),
             CardWatch(node, led).run(),
             self._mind_door(),
             Snapshot(node, led, identity.address).run(),
@@ -190,16 +191,16 @@ class Leadership:
         worker = self._led.workers.get(worker_id)
         return None if worker is None else worker.session
 
-    def _counts(self) -> Mapping[str, Mapping[Priority, int]]:
-        """Waiting and running requests by class, for gauges. Called from the scraping thread."""
-        counts = {
-            "waiting": dict.fromkeys(Priority, 0),
-            "running": dict.fromkeys(Priority, 0),
-        }
+    def _figures(self) -> Figures | None:
+        """For gauges, from the scraping thread; nothing while somebody else may lead."""
+        led = self._led
+        if not self._lease.holds:
+            return None
         # A copy in one step: the loop's thread changes the mapping meanwhile.
-        for request in list(self._led.requests.values()):
-            if request.status is RequestStatus.QUEUED:
-                counts["waiting"][request.header.priority] += 1
-            elif request.status is RequestStatus.RUNNING:
-                counts["running"][request.header.priority] += 1
-        return counts
+        return count_requests(
+            list(led.requests.values()),
+            led.clock(),
+            led.telemetry.tenant_of,
+            num_workers=len(led.workers),
+            num_orphans=self._watch.num_orphans,
+        )

@@ -8,21 +8,26 @@ from common.clock import monotonic_s
 from common.domain import Partition, uuid7_hex
 from common.grpc_options import internal_server_options
 from common.health import HealthService
+from common.readiness import Readiness
 from common.server import CannotServe, Runtime
 from common.streams.leases import LeaderLease
 from common.streams.node import Node
+from headrace.internal.v1 import worker_service_pb2
 from headrace.internal.v1.worker_service_pb2_grpc import add_WorkerServiceServicer_to_server
 from scheduler.campaign import Campaign
 from scheduler.campaigns import Campaigns
+from scheduler.gauges import PartitionGauges
 from scheduler.leadership import Leadership, Services
 from scheduler.lease import HeldLease
 from scheduler.settings import SchedulerSettings
-from scheduler.telemetry import PartitionGauges, show_counters
+from scheduler.telemetry import show_counters
 from scheduler.worker_registry.doors import Doors
 from scheduler.worker_registry.worker_service import WorkerService
 
 # Sessions are told to go elsewhere before this begins; it is for those that do not listen.
 _SERVER_GRACE_S = 1.0
+_LOOK_INTERVAL_S = 1.0
+_WORKERS = worker_service_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name
 
 
 async def serve(settings: SchedulerSettings, runtime: Runtime) -> None:
@@ -38,19 +43,23 @@ async def serve(settings: SchedulerSettings, runtime: Runtime) -> None:
     address = settings.advertise_address or f"{settings.grpc_host}:{port}"
     identity = LeaderLease(f"{runtime.instance}-{uuid7_hex(0)[-8:]}", address)
     scheduler = Scheduler(settings, runtime, node, identity)
-    health = HealthService(runtime.readiness)
+    health = HealthService(runtime.readiness, [_WORKERS])
     try:
         scheduler.add_to(server)
         await health.add_to(server)
         await server.start()
         await _check_redis(node, runtime)
         async with asyncio.TaskGroup() as tasks:
-            following = tasks.create_task(health.follow())
+            looking = [
+                tasks.create_task(health.follow()),
+                tasks.create_task(_state_redis(node, runtime.readiness)),
+            ]
             runtime.readiness.set("serving", holds=True)
             runtime.announce({"grpc": f"{settings.grpc_host}:{port}"})
             await scheduler.campaigns.run()
             await health.stop()
-            following.cancel()
+            for task in looking:
+                task.cancel()
     finally:
         await server.stop(_SERVER_GRACE_S)
         await node.close()
@@ -64,6 +73,7 @@ class Scheduler:
     ) -> None:
         """Nothing runs yet."""
         self._identity = identity
+        runtime.metrics.redis_errors.watch(lambda: [(node.num_errors, {})])
         self._node = node
         self._heartbeat_ms = settings.worker_heartbeat_ms
         self.doors = Doors()
@@ -74,7 +84,7 @@ class Scheduler:
             doors=self.doors,
             metrics=runtime.metrics,
             tracing=runtime.tracing,
-            gauges=PartitionGauges(runtime.metrics),
+            gauges=PartitionGauges(runtime.metrics, monotonic_s),
             log=runtime.log.bind(scheduler_id=identity.scheduler_id),
             stopping=runtime.stopping,
             clock=monotonic_s,
@@ -112,6 +122,14 @@ class Scheduler:
 
     async def _lead(self, partition: Partition, lease: HeldLease) -> None:
         await Leadership(self.services, partition, lease).run()
+
+
+async def _state_redis(node: Node, readiness: Readiness) -> None:
+    """Ready while Redis answers: without it nothing moves forward."""
+    while True:
+        healthy = await node.is_healthy()
+        readiness.set("redis", holds=healthy, detail="" if healthy else node.last_error or "")
+        await asyncio.sleep(_LOOK_INTERVAL_S)
 
 
 async def _check_redis(node: Node, runtime: Runtime) -> None:

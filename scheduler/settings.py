@@ -60,6 +60,9 @@ class SchedulerSettings(ServiceSettings):
         help="seconds a started request waits for a worker with equal numerics before it fails",
         check=above(0),
     )
+    metric_tenants: tuple[str, ...] = setting(
+        (), help="tenants that have metrics of their own; all others are counted together"
+    )
     max_log_backlog: int = setting(
         4096,
         help="unwritten log records beyond which a gateway's new requests wait",

@@ -3,7 +3,7 @@
 finish confirmed in the log ──▶ terminal record ──▶ mark removed ──▶ entry acked
 """
 
-from dataclasses import dataclass
+from collections import Counter
 
 from common.records import FenceRecord, FinishRecord, LogRecord, PromptRecord, TokensRecord
 from common.request_status import RequestStatus, status_of_finish
@@ -16,21 +16,30 @@ from scheduler.led_request import LedRequest
 from scheduler.log_writer import Appended
 from scheduler.messages import Finishing
 from scheduler.returns import Returns
+from scheduler.telemetry import PartitionTelemetry
 
 
-@dataclass(slots=True)
 class _Usage:
     """What one append added: each logged token once, a prompt when it is taken up, by whoever had it confirmed."""
 
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
+    def __init__(self, telemetry: PartitionTelemetry) -> None:
+        self._telemetry = telemetry
+        self._prompt_tokens: Counter[str] = Counter()
+        self._generation_tokens: Counter[str] = Counter()
 
     def count(self, request: LedRequest, record: LogRecord) -> None:
+        tenant = self._telemetry.tenant_of(request.header.tenant)
         match record.fact:
             case TokensRecord() as tokens:
-                self.generation_tokens += len(tokens.token_ids)
+                self._generation_tokens[tenant] += len(tokens.token_ids)
             case PromptRecord():
-                self.prompt_tokens += request.header.prompt_tokens
+                self._prompt_tokens[tenant] += request.header.prompt_tokens
+
+    def tell(self) -> None:
+        for tenant in self._prompt_tokens.keys() | self._generation_tokens.keys():
+            self._telemetry.logged(
+                tenant, self._prompt_tokens[tenant], self._generation_tokens[tenant]
+            )
 
 
 class Settle:
@@ -47,7 +56,7 @@ class Settle:
         led = self._led
         touched: dict[str, LedRequest] = {}
         fenced: list[LedRequest] = []
-        usage = _Usage()
+        usage = _Usage(led.telemetry)
         for record in message.records:
             request = led.requests.get(record.request_id)
             if request is None or request.epoch != record.epoch:
@@ -59,7 +68,7 @@ class Settle:
                 request.confirm(record, message.log_id)
                 touched[request.key] = request
                 usage.count(request, record)
-        led.telemetry.logged(usage.prompt_tokens, usage.generation_tokens)
+        usage.tell()
         if fenced:
             led.recover(message.log, message.log_id, fenced)
         now_s = led.clock()
@@ -132,7 +141,8 @@ class Settle:
             led.drop(request)
             return
         if isinstance(answer, Done):
-            led.telemetry.ended(request.status)
+            ending = request.ending
+            led.telemetry.ended(request.status, None if ending is None else ending.failure)
             led.telemetry.spans.settled(request, led.clock())
         elif not isinstance(answer, Ended):
             led.telemetry.log.error("not settled", request_id=request.key, answer=str(answer))

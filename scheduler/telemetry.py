@@ -1,13 +1,15 @@
 """What a led partition shows of itself: metrics and spans, with their labels filled in."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from common import telemetry_names as names
 from common.domain import Partition, Priority, TraceContext
 from common.logs import Log
 from common.metrics import Metrics, class_labels, model_labels
+from common.records import Failure
 from common.request_status import RequestStatus
 from common.tracing import Tracing
+from scheduler.gauges import OTHER_TENANTS
 from scheduler.led_request import LedRequest
 from scheduler.request_spans import RequestSpans
 
@@ -16,6 +18,7 @@ def show_counters(metrics: Metrics, model: str) -> None:
     """Let counters of a model begin at 0: what appears with its first event shows no increase by it."""
     labels = model_labels(model)
     for counter in (
+        metrics.leaderships,
         metrics.takeovers,
         metrics.worker_losses,
         metrics.dead_letters,
@@ -33,14 +36,27 @@ def show_counters(metrics: Metrics, model: str) -> None:
 class PartitionTelemetry:
     """Metrics and spans of one partition."""
 
-    def __init__(self, partition: Partition, metrics: Metrics, tracing: Tracing, log: Log) -> None:
-        """Labels are of the partition's model."""
+    def __init__(
+        self,
+        partition: Partition,
+        metrics: Metrics,
+        tracing: Tracing,
+        log: Log,
+        tenants: Collection[str] = (),
+    ) -> None:
+        """Labels are of the partition's model; ``tenants`` are those that have metrics of their own."""
+        self._named_tenants = frozenset(tenants)
         self._partition = partition
         self._metrics = metrics
         self._tracing = tracing
         self._labels = model_labels(partition.model)
         self.log = log.bind(partition=str(partition))
         self.spans = RequestSpans(partition, tracing)
+
+    def leading(self) -> None:
+        """This process leads the partition from here on."""
+        self._metrics.leaderships.add(1, self._labels)
+        self.log.info("leading")
 
     def appended(self, took_s: float) -> None:
         """An append to a reply log took so long."""
@@ -54,18 +70,28 @@ class PartitionTelemetry:
         """A worker died while it ran requests."""
         self._metrics.worker_losses.add(1, self._labels)
 
-    def ended(self, status: RequestStatus) -> None:
+    def tenant_of(self, tenant: str) -> str:
+        """A tenant's label: clients can make up names, operators name those that count."""
+        return tenant if tenant in self._named_tenants else OTHER_TENANTS
+
+    def ended(self, status: RequestStatus, failure: Failure | None) -> None:
         """A request has its terminal record."""
+        if failure is not None:
+            self._metrics.requests_failed.add(1, {**self._labels, "reason": failure.reason})
         self._metrics.requests_ended.add(1, {**self._labels, "status": status.value})
         if status is RequestStatus.DEAD:
             self._metrics.dead_letters.add(1, self._labels)
 
-    def logged(self, prompt_tokens: int, generation_tokens: int) -> None:
-        """An append was confirmed: what it added to the usage of its requests."""
-        if prompt_tokens:
-            self._metrics.prompt_tokens.add(prompt_tokens, self._labels)
-        if generation_tokens:
-            self._metrics.generation_tokens.add(generation_tokens, self._labels)
+    def logged(self, tenant: str, prompt_tokens: int, generation_tokens: int) -> None:
+        """An append was confirmed: what it added to the usage of a tenant's requests, by the tenant's label."""
+        for kind, counter, count in (
+            ("prompt", self._metrics.prompt_tokens, prompt_tokens),
+            ("generation", self._metrics.generation_tokens, generation_tokens),
+        ):
+            if count:
+                counter.add(count, self._labels)
+                labels = {**self._labels, "tenant": tenant, "kind": kind}
+                self._metrics.tenant_tokens.add(count, labels)
 
     def queued(self, request: LedRequest, now_s: float) -> None:
         """A request was dispatched: the wait that is over, the same in span and metric. The first wait is what counts."""
@@ -121,44 +147,3 @@ class PartitionTelemetry:
                 names.HEADRACE_PARTITION: str(self._partition),
             },
         )
-
-
-class PartitionGauges:
-    """Gauges over all partitions that are led now; a partition that is not led any more vanishes from them."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        """Watched from here on."""
-        self._reads: dict[Partition, Callable[[], Mapping[str, Mapping[Priority, int]]]] = {}
-        self._num_workers: dict[Partition, Callable[[], int]] = {}
-        metrics.num_requests_waiting.watch(lambda: self._read("waiting"))
-        metrics.num_requests_running.watch(lambda: self._read("running"))
-        metrics.num_workers.watch(self._read_workers)
-
-    def add(
-        self,
-        partition: Partition,
-        read: Callable[[], Mapping[str, Mapping[Priority, int]]],
-        num_workers: Callable[[], int],
-    ) -> None:
-        """Show a partition. ``read`` answers "waiting" and "running" by class from values already counted."""
-        self._reads = {**self._reads, partition: read}
-        self._num_workers = {**self._num_workers, partition: num_workers}
-
-    def remove(self, partition: Partition) -> None:
-        """Show it no more."""
-        self._reads = {key: read for key, read in self._reads.items() if key != partition}
-        self._num_workers = {k: read for k, read in self._num_workers.items() if k != partition}
-
-    def _read(self, what: str) -> Iterable[tuple[float, Mapping[str, str]]]:
-        totals: dict[tuple[str, Priority], int] = {}
-        for partition, read in self._reads.items():
-            for priority, count in read()[what].items():
-                key = (partition.model, priority)
-                totals[key] = totals.get(key, 0) + count
-        return [(count, class_labels(*key)) for key, count in totals.items()]
-
-    def _read_workers(self) -> Iterable[tuple[float, Mapping[str, str]]]:
-        totals: dict[str, int] = {}
-        for partition, read in self._num_workers.items():
-            totals[partition.model] = totals.get(partition.model, 0) + read()
-        return [(count, model_labels(model)) for model, count in totals.items()]

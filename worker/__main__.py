@@ -11,6 +11,7 @@ import sys
 from common.clock import monotonic_s
 from common.server import Runtime, run_service
 from common.settings import settings_or_exit
+from worker.device_meters import watch_device
 from worker.engine.engine import Engine
 from worker.engine.limits import EngineLimits
 from worker.loading import Loaded, is_loading, load_unless_stopped
@@ -21,11 +22,14 @@ from worker.session.identity import WorkerIdentity
 from worker.session.live_requests import LiveRequests
 from worker.session.session import Ended, Session, SessionParts
 from worker.session.watchdog import StepWatchdog, exit_crashed
-from worker.settings import WorkerSettings
+from worker.settings import EngineKind, WorkerSettings
 from worker.text.texts import Texts
 
 # For the step under way when everything else has stopped.
 ENGINE_STOP_TIMEOUT_S = 5.0
+PROGRESS_LOOK_S = 0.5
+# Of the time after which a hanging step ends the process: late enough for a long one, early enough to be seen.
+STALL_SHARE = 1 / 3
 
 
 def main() -> None:
@@ -57,6 +61,10 @@ async def serve(settings: WorkerSettings, runtime: Runtime) -> None:
     if loaded is None:
         return
     runtime.readiness.set("model", holds=True)
+    watch_device(
+        runtime.metrics,
+        may_be_accelerator=settings.engine is EngineKind.MODEL and settings.device != "cpu",
+    )
     thread = EngineThread(_engine(settings, loaded), monotonic_s, exit_crashed)
     watchdog = StepWatchdog(lambda: thread.status, settings.step_timeout_s, monotonic_s)
     dialer = _dialer(settings, runtime, loaded, thread)
@@ -64,9 +72,13 @@ async def serve(settings: WorkerSettings, runtime: Runtime) -> None:
     watchdog.start()
     try:
         async with asyncio.TaskGroup() as tasks:
-            stop = tasks.create_task(_leave_when_stopping(settings, runtime, dialer))
+            beside = [
+                tasks.create_task(_leave_when_stopping(settings, runtime, dialer)),
+                tasks.create_task(_state_progress(settings, runtime, thread)),
+            ]
             await dialer.run()
-            stop.cancel()
+            for task in beside:
+                task.cancel()
     finally:
         watchdog.stop()
         thread.stop(ENGINE_STOP_TIMEOUT_S)
@@ -75,6 +87,18 @@ async def serve(settings: WorkerSettings, runtime: Runtime) -> None:
 async def _leave_when_stopping(settings: WorkerSettings, runtime: Runtime, dialer: Dialer) -> None:
     await runtime.stopping.wait()
     dialer.leave(settings.leave_grace_s, "the worker is stopped")
+
+
+async def _state_progress(
+    settings: WorkerSettings, runtime: Runtime, thread: EngineThread
+) -> None:
+    """Ready while steps end: a worker that computes at one step for long is of no use, though the watchdog waits longer."""
+    bound_s = settings.step_timeout_s * STALL_SHARE
+    while True:
+        age_s = thread.status.step_age_s(monotonic_s())
+        detail = "" if age_s <= bound_s else f"no step for {age_s:.0f} s"
+        runtime.readiness.set("progress", holds=not detail, detail=detail)
+        await asyncio.sleep(PROGRESS_LOOK_S)
 
 
 def _engine(settings: WorkerSettings, loaded: Loaded) -> Engine:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from common.clock import monotonic_s
 from common.metrics import Metrics, model_labels
 from common.token_gaps import Labels
 from worker.engine.engine import PREEMPTED
@@ -29,6 +30,7 @@ class WorkerMeters:
 
         metrics.num_requests_running.watch(watch(lambda status: status.num_running))
         metrics.num_requests_waiting.watch(watch(lambda status: status.num_waiting))
+        metrics.step_age.watch(watch(lambda status: status.step_age_s(monotonic_s())))
         metrics.kv_cache_usage.watch(watch(lambda status: status.blocks_used / num_blocks))
         metrics.kv_blocks_used.watch(watch(lambda status: status.blocks_used))
         metrics.kv_blocks_total.watch(watch(lambda _: num_blocks))

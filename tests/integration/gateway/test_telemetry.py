@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+import grpc.aio
 import pytest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -107,8 +108,14 @@ async def test_metrics_of_ends_and_refusals(
         'headrace_time_to_first_token_seconds_count{model_name="tiny"} 1.0',
         'headrace_admission_refusals_total{class="normal",model_name="tiny",reason="NO_WORKER"} 1.0',
         "headrace_num_streams 0.0",
+        'headrace_pool_requests_queued{model_name="tiny"} 0.0',
+        'headrace_pool_requests_running{model_name="tiny"} 0.0',
+        'rpc_method="headrace.v1.InferenceService/Generate",rpc_response_status_code="OK"',
+        'rpc_response_status_code="UNAVAILABLE"',
     ):
         assert line in text, text
+    count = 'gen_ai_server_request_duration_seconds_count{gen_ai_operation_name="text_completion"'
+    assert count in text, text
 
 
 async def test_counters_stand_before_their_first_event(gateway: RunningGateway) -> None:
@@ -123,3 +130,30 @@ async def test_counters_stand_before_their_first_event(gateway: RunningGateway) 
         while not all(line in text for line in wanted):
             await asyncio.sleep(0.05)
             text = gateway.runtime.metrics.scrape()[0].decode()
+
+
+async def test_what_clients_make_up_becomes_no_label(gateway: RunningGateway) -> None:
+    """Models, tenants, labels and methods that nobody knows leave the number of series as it is."""
+
+    async def refused(number: int) -> None:
+        made_up = request(
+            model=f"made-up-{number}" if number % 2 else "tiny",
+            labels={f"label-{number}": "x"},
+            stop=gen.StopConditions(max_tokens=1 << 30),
+        )
+        tenant = (("x-tenant-id", f"made-up-tenant-{number}"),)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await gateway.inference.Generate(made_up, metadata=tenant)
+        call = gateway.channel.unary_unary(f"/headrace.v1.InferenceService/MadeUp{number}")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(b"")
+
+    for number in range(2):
+        await refused(number)
+    before = gateway.runtime.metrics.scrape()[0].decode()
+    for number in range(2, 30):
+        await refused(number)
+    after = gateway.runtime.metrics.scrape()[0].decode()
+    assert len(after.splitlines()) == len(before.splitlines())
+    assert "made-up" not in after.lower()
+    assert "MadeUp" not in after

@@ -41,9 +41,13 @@ def test_names_appear_exactly_as_promised(metrics):
         metrics.generation_tokens,
         metrics.takeovers,
         metrics.worker_losses,
-        metrics.redis_errors,
     ):
         counter.add(1, MODEL)
+    metrics.redis_errors.watch(lambda: [(3, {})])
+    metrics.queue_oldest.watch(lambda: [(3.5, MODEL)])
+    metrics.step_age.watch(lambda: [(0, MODEL)])
+    metrics.device_memory_used.watch(lambda: [(1, {"device": "cpu"})])
+    metrics.device_memory_total.watch(lambda: [(2, {"device": "cpu"})])
     metrics.request_success.add(1, {**MODEL, "finish_reason": "stop"})
     metrics.admission_refusals.add(1, {**MODEL, "reason": "QUEUE_FULL"})
     for histogram in (
@@ -52,6 +56,10 @@ def test_names_appear_exactly_as_promised(metrics):
         metrics.step_time,
         metrics.batch_size,
         metrics.log_append_time,
+        metrics.gen_ai_request_duration,
+        metrics.gen_ai_time_to_first_token,
+        metrics.gen_ai_time_per_output_token,
+        metrics.rpc_server_call_duration,
     ):
         histogram.record(0.1, MODEL)
     metrics.token_gaps.record(0.02, 4, MODEL)
@@ -75,6 +83,14 @@ def test_names_appear_exactly_as_promised(metrics):
         "headrace_step_time_seconds_count",
         "headrace_batch_size_count",
         "headrace_log_append_seconds_count",
+        "headrace_queue_oldest_seconds",
+        "headrace_step_age_seconds",
+        "headrace_device_memory_used_bytes",
+        "headrace_device_memory_bytes",
+        "gen_ai_server_request_duration_seconds_count",
+        "gen_ai_server_time_to_first_token_seconds_count",
+        "gen_ai_server_time_per_output_token_seconds_count",
+        "rpc_server_call_duration_seconds_count",
     }
 
 

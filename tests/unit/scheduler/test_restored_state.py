@@ -100,6 +100,9 @@ WINDOWED = {
 
 # What a leader has of it.
 LED_REQUEST = {
+    "owned_s": ANEW,
+    "waiting_since_s": ANEW,
+    "settling_s": ANEW,
     "id": RECORD,
     "entry_id": RECORD,
     "header": HEADER,
