@@ -151,6 +151,25 @@ class StopConditions:
     ignore_eos: bool = False
 
 
+class ConstraintKind(StrEnum):
+    """In which language it is said what an output must look like."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    REGEX = "regex"
+    GRAMMAR = "grammar"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputConstraint:
+    """What an output must look like: by a text, or as one of some ``options``."""
+
+    kind: ConstraintKind
+    text: str = ""
+    options: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
     """What an answer carries beside text. ``top_logprobs`` alternatives stand beside each log probability."""
@@ -224,6 +243,7 @@ class GenerationRequest:
     client_request_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     output: OutputOptions = OutputOptions()
+    constraint: OutputConstraint | None = None
     resumable: bool = False
     hold: bool = True
     trace: TraceContext = TraceContext()

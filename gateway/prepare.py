@@ -16,7 +16,7 @@ from common.telemetry_names import SpanName
 from common.tracing import Tracing, context_of
 from gateway.caller import Caller
 from gateway.catalogue import Catalogue
-from gateway.defaults import output_of, sampling_of, stop_of
+from gateway.defaults import constraint_of, output_of, sampling_of, stop_of
 from gateway.draft import Draft, PromptDraft
 from gateway.model import Model
 from gateway.tokenize import PromptTokenizer
@@ -101,6 +101,9 @@ class Preparation:
             )
             check_prompt_logprobs(draft.output, len(tokens))
             refuse_unimplemented(draft)
+            constraint = constraint_of(draft.constraint)
+            if constraint is not None:
+                await self._tokenizer.check_constraint(model, constraint)
             request_id = model.new_id()
             return Prepared(
                 request_id,
@@ -116,6 +119,7 @@ class Preparation:
                     client_request_id=draft.client_request_id,
                     labels=dict(draft.labels),
                     output=output_of(draft.output),
+                    constraint=constraint,
                     resumable=draft.resumable,
                     hold=draft.hold,
                     trace=context_of(span),

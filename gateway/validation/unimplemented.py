@@ -24,7 +24,6 @@ def _sampling(sampling: SamplingDraft) -> Iterator[str]:
 
 def _rest(draft: Draft) -> Iterator[str]:
     asked_for = {
-        "constraint": draft.constraint is not None,
         "adapter": draft.adapter,
         "cache_salt": draft.cache_salt,
         "use_response_cache": draft.use_response_cache,

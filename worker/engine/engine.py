@@ -94,6 +94,8 @@ class Engine:
             self._roster.forget(earlier)
         group = SequenceGroup(job, [self._new_sequence(job, index) for index in job.choices])
         self._roster.waiting.append(group)
+        if job.failure is not None:
+            _end(group, FinishReason.ERROR, job.failure)
         if not self._limits.fits_alone(group, self.pool):
             _end(
                 group,

@@ -38,6 +38,7 @@ class Sequence:
         self.prompt_logprobs = [Logprobs()] if job.scores_prompt else []
         self._rule = rule
         self._text = text
+        self._constraint = job.grammar.start() if job.grammar is not None else None
         self._seen = SeenTokens(job.prompt_token_ids) if job.sampling.has_penalties else None
         for token_id in job.generated.get(index, ()):
             if self.finish is None:
@@ -86,6 +87,7 @@ class Sequence:
             seen=self._seen,
             forbidden=self._rule.forbidden(self.num_generated),
             num_top=output.top_logprobs if output.logprobs else None,
+            constraint=self._constraint,
         )
 
     def targets(self, start: int, end: int) -> list[int]:
@@ -120,16 +122,22 @@ class Sequence:
         self.token_ids.append(token_id)
         if self._seen is not None:
             self._seen.add(token_id)
+        if self._constraint is not None:
+            self._constraint.accept(token_id)
         count = self.num_generated
         ending = self._rule.of_token(token_id, count)
         text = ""
         if ending is None:
             delta = self._text.push(token_id, may_stop=self._rule.may_stop(count))
             text = delta.text
-            ending = self._rule.of_text(delta.matched_stop, count)
+            ending = self._rule.of_text(delta.matched_stop, count, is_complete=self._is_complete)
         if ending is not None:
             self.finish = Finish(ending.reason, ending.matched_stop, self._text.flush())
         return text
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._constraint is not None and self._constraint.is_over
 
     def end(self, reason: FinishReason, failure: Failure | None = None) -> None:
         """End it for a reason from outside, unless it has ended."""

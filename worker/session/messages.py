@@ -72,6 +72,7 @@ def job_from_pb(assignment: pb.Assignment, now_s: float) -> Job:
         generated={choice.index: tuple(choice.token_ids) for choice in choices},
         finished_choices=frozenset(c.index for c in choices if c.HasField("finish")),
         output=request.output,
+        constraint=request.constraint,
     )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 
+from common.grammars import CAPABILITY, is_available
 from common.model_card import ModelCard
 from worker.simulated.settings import SimulatedSettings
 from worker.simulated.vocabulary import (
@@ -34,5 +35,6 @@ def simulated_card(settings: SimulatedSettings) -> ModelCard:
         eos_token_ids=(EOS_ID, IM_END_ID),
         default_max_tokens=256,
         kv_capacity_tokens=settings.kv_blocks * settings.block_size,
+        capabilities=(CAPABILITY,) if is_available() else (),
         fingerprint=f"simulated:{revision}",
     )

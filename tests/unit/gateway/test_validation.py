@@ -180,6 +180,14 @@ REST = {
         ["constraint.json_schema"],
     ),
     "choice": (Draft("m", TEXT, constraint=ConstraintDraft("choice")), ["constraint.choice"]),
+    "empty option": (
+        Draft("m", TEXT, constraint=ConstraintDraft("choice", options=["a", ""])),
+        ["constraint.choice.options[1]"],
+    ),
+    "huge options": (
+        Draft("m", TEXT, constraint=ConstraintDraft("choice", options=["x" * 1000] * 100)),
+        ["constraint.choice"],
+    ),
     "top logprobs": (
         Draft("m", TEXT, output=OutputDraft(top_logprobs=21)),
         ["output.top_logprobs"],
@@ -272,7 +280,6 @@ def test_all_missing_features_are_named_together() -> None:
         "m",
         TEXT,
         sampling=SamplingDraft(n=2),
-        constraint=ConstraintDraft("regex", "a"),
         adapter="lora",
         cache_salt="s",
         use_response_cache=True,
@@ -281,7 +288,6 @@ def test_all_missing_features_are_named_together() -> None:
         refuse_unimplemented(draft)
     assert caught.value.fields == (
         "sampling.n",
-        "constraint",
         "adapter",
         "cache_salt",
         "use_response_cache",

@@ -5,15 +5,17 @@ tokens is held by the engine's and the scheduler's own tests, which interrupt ru
 """
 
 import ast
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from common.domain import (
+    ConstraintKind,
     FinishReason,
     GenerationRequest,
     OrderingHeader,
+    OutputConstraint,
     OutputOptions,
     Priority,
     SamplingParams,
@@ -65,6 +67,9 @@ JOB = {
     "generated": LOG,
     "finished_choices": LOG,
     "output": BODY,
+    "constraint": BODY,
+    "grammar": BODY,  # compiled anew, or kept by the worker
+    "failure": ANEW,
 }
 TICKET = {"request_id": BODY, "epoch": RECORD, "attempt": ANEW}
 SEQUENCE = {
@@ -77,6 +82,7 @@ SEQUENCE = {
     "_rule": BODY,
     "_text": TOKENS,
     "_seen": TOKENS,
+    "_constraint": TOKENS,
     "prompt_logprobs": LOG,  # logged with the first token; computed anew where none is
 }
 GROUP = {"job": BODY, "sequences": TOKENS, "is_prompt_told": ANEW}
@@ -190,7 +196,7 @@ REQUEST_BODY = {
     "sampling": BODY,
     "stop": BODY,
     "output": BODY,
-    "constraint": REFUSED,
+    "constraint": BODY,
     "priority": BODY,
     "tenant": BODY,
     "client_request_id": BODY,
@@ -321,6 +327,7 @@ REQUEST = GenerationRequest(
     output=OutputOptions(
         token_ids=False, logprobs=True, top_logprobs=2, prompt_logprobs=True, echo=True
     ),
+    constraint=OutputConstraint(ConstraintKind.CHOICE, options=("a", "b")),
     resumable=True,
     hold=False,
     trace=TraceContext("tp", "ts"),
@@ -368,6 +375,16 @@ def test_what_is_stored_comes_back_whole():
     assert decode_progress(encode_progress(a_progress())) == a_progress()
 
 
+@pytest.mark.parametrize("kind", ConstraintKind)
+def test_every_kind_of_constraint_is_stored(kind: ConstraintKind):
+    """By its text or by its options."""
+    options = ("x", "y") if kind is ConstraintKind.CHOICE else ()
+    has_text = kind not in (ConstraintKind.CHOICE, ConstraintKind.JSON_OBJECT)
+    constraint = OutputConstraint(kind, "text" if has_text else "", options)
+    request = replace(REQUEST, constraint=constraint)
+    assert request_from_body(parse_body(encode_body(request))) == request
+
+
 def test_a_worker_gets_all_of_it():
     """The job of an assignment that resumes holds the request's parameters, its tokens and its ended choices."""
     assignment = worker_service_pb2.Assignment(
@@ -383,4 +400,5 @@ def test_a_worker_gets_all_of_it():
         generated={0: (1, 2), 1: (3,)},
         finished_choices=frozenset({1}),
         output=REQUEST.output,
+        constraint=REQUEST.constraint,
     )
