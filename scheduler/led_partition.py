@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from common.domain import Clock, FinishReason, Partition, Priority
 from common.records import LogRecord
 from common.streams import reply_log
-from common.wire import session
+from common.wire import orders
 from scheduler.acks import Acks
 from scheduler.alarms import Alarms
 from scheduler.led_request import LedRequest
@@ -125,7 +125,7 @@ class LedPartition:
         attempt = request.attempt
         worker = self.release_worker(request)
         if worker is not None:
-            worker.session.send(session.cancel([(request.key, attempt)], FinishReason.CANCELLED))
+            worker.session.send(orders.cancel([(request.key, attempt)], FinishReason.CANCELLED))
         self.forget(request)
 
     def forget(self, request: LedRequest) -> None:
