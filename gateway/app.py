@@ -84,7 +84,7 @@ class Gateway:
                 Boundary(log, runtime.metrics.rpc_server_call_duration, not_yet=NOT_YET)
             ],
             options=[
-                *public_server_options(),
+                *public_server_options(settings.client_ping_s),
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_send_message_length", settings.max_message_bytes),
             ],

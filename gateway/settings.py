@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from common.domain import Priority
-from common.grpc_options import MAX_PUBLIC_MESSAGE_BYTES
+from common.grpc_options import MAX_PUBLIC_MESSAGE_BYTES, PUBLIC_KEEPALIVE_S
 from common.lengths import LENGTHS
 from common.service_settings import ServiceSettings
 from common.setting_fields import above, at_least, between, port, setting
@@ -70,6 +70,11 @@ class GatewaySettings(ServiceSettings):
     )
     trace_content: bool = setting(
         False, help="put prompts and answers into traces, for whoever may read those"
+    )
+    client_ping_s: float = setting(
+        PUBLIC_KEEPALIVE_S,
+        help="how long a connection may be silent before its client is asked whether it is there",
+        check=at_least(1),
     )
     tokenizer_threads: int = setting(2, help="prompts tokenized at once", check=at_least(1))
 

@@ -134,6 +134,10 @@ class Leadership:
                 await services.stopping.wait()
                 await self._flush()
                 tasks.end()
+        except Exception as error:
+            # Said at once: whoever else has to end first may take a while.
+            led.telemetry.log.error("leadership failed", exc_info=error)
+            raise
         finally:
             services.doors.shut(self._door)
             services.gauges.remove(self._partition)
