@@ -35,8 +35,8 @@ from headrace.v1 import admin_service_pb2, inference_service_pb2
 from headrace.v1 import admin_service_pb2_grpc as admin_rpc
 from headrace.v1 import inference_service_pb2_grpc as inference_rpc
 
-_INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
-_ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
+INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
+ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 
 async def serve(settings: GatewaySettings, runtime: Runtime) -> None:
@@ -89,7 +89,7 @@ class Gateway:
                 ("grpc.max_send_message_length", settings.max_message_bytes),
             ],
         )
-        self._health = HealthService(runtime.readiness, [_INFERENCE, _ADMIN])
+        self._health = HealthService(runtime.readiness, [INFERENCE, ADMIN])
 
     async def run(self) -> None:
         """Serve, then stop gracefully."""
@@ -136,7 +136,7 @@ class Gateway:
         admin = AdminService(self._node, self._catalogue, self._views, dead_letters)  # type: ignore[abstract]
         admin_rpc.add_AdminServiceServicer_to_server(admin, self._server)
         reflection.enable_server_reflection(
-            [_INFERENCE, _ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
+            [INFERENCE, ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
         )
         routes = Routes(
             HttpParts(
