@@ -226,6 +226,8 @@ class OrderingHeader:
     seed: int = 0
     wants_token_ids: bool = True
     has_deadline: bool = False
+    is_reserved: bool = False
+    """Whether its tenant's quota is to be settled at its end."""
 
 
 @dataclass(frozen=True, slots=True)

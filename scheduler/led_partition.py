@@ -17,6 +17,7 @@ from scheduler.messages import Purpose
 from scheduler.planning.queue import WaitingQueue
 from scheduler.record_writer import RecordWriter
 from scheduler.settings import SchedulerSettings
+from scheduler.settlements import EndedEntry, Settlements
 from scheduler.telemetry import PartitionTelemetry
 
 
@@ -37,6 +38,7 @@ class LedPartition:
     logs: LogWriters
     records: RecordWriter[Purpose]
     acks: Acks
+    settlements: Settlements
     recover: Callable[[str, str, list[LedRequest]], None]
     alarms: Alarms = field(default_factory=Alarms)
     requests: dict[str, LedRequest] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class LedPartition:
     workers: dict[str, LedWorker] = field(default_factory=dict)
     parked: dict[str, LedRequest] = field(default_factory=dict)
     ended: list[LedRequest] = field(default_factory=list)
-    acks_after_unmark: dict[str, tuple[Priority, str]] = field(default_factory=dict)
+    acks_after_unmark: dict[str, EndedEntry] = field(default_factory=dict)
     num_open_by_log: Counter[str] = field(default_factory=Counter)
     num_left_queue: int = 0
     wants_plan: bool = True
@@ -54,7 +56,12 @@ class LedPartition:
     @property
     def is_idle(self) -> bool:
         """Whether every write that was asked for is made."""
-        return self.logs.is_idle and self.records.is_idle and self.acks.is_idle
+        return (
+            self.logs.is_idle
+            and self.records.is_idle
+            and self.settlements.is_idle
+            and self.acks.is_idle
+        )
 
     def add(self, request: LedRequest) -> None:
         """A request is ours from here on."""
@@ -112,12 +119,12 @@ class LedPartition:
         self.wants_plan = True
         return worker
 
-    def let_go(self, log: str, request_id: str, priority: Priority, entry_id: str) -> None:
+    def let_go(self, log: str, request_id: str, entry: EndedEntry) -> None:
         """A terminal record exists: the log need not keep anything for the request, then its entry may go.
 
         In this order, because nobody would find a mark whose entry has gone.
         """
-        self.acks_after_unmark[request_id] = (priority, entry_id)
+        self.acks_after_unmark[request_id] = entry
         self.logs.unmark(log, request_id)
 
     def drop(self, request: LedRequest) -> None:

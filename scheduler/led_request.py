@@ -7,7 +7,7 @@ in flight                   |─────|     numbered and handed to the log
 
 from dataclasses import dataclass, field, replace
 
-from common.domain import FinishReason, OrderingHeader, Priority, RequestId
+from common.domain import FinishReason, OrderingHeader, Priority, RequestId, Usage
 from common.records import (
     Failure,
     FinishRecord,
@@ -21,6 +21,7 @@ from common.request_status import RequestStatus, transition
 from common.wire.session import SequenceFinish, SequenceOutput
 from scheduler.failures import QUARANTINE_LOSSES, failure_of_end
 from scheduler.planning.waiting import WaitingRequest
+from scheduler.settlements import Due, EndedEntry
 
 Charged = tuple[Priority, str]
 """A class and a tenant."""
@@ -87,6 +88,11 @@ class LedRequest:
         self.level = self.header.priority
         self.gateways = frozenset({self.log})
         self.restore(self.progress)
+
+    def ended_entry(self, usage: Usage | None) -> EndedEntry:
+        """The inbox entry, which may go; ``usage`` None: as the terminal record says."""
+        due = Due(self.header.tenant, self.id, usage) if self.header.is_reserved else None
+        return EndedEntry(self.header.priority, self.entry_id, due)
 
     def restore(self, progress: Progress) -> None:
         """Go on from what the log holds."""

@@ -79,6 +79,7 @@ def encode_header(header: OrderingHeader) -> bytes:
         seed=header.seed,
         output=vocabulary.output_to_pb(OutputOptions(token_ids=header.wants_token_ids)),
         has_deadline=header.has_deadline,
+        is_reserved=header.is_reserved,
     ).SerializeToString()
 
 
@@ -103,4 +104,5 @@ def decode_header(data: bytes) -> OrderingHeader:
         wants_token_ids=vocabulary.wants_token_ids(message.output),
         trace=TraceContext(message.traceparent, message.tracestate),
         has_deadline=message.has_deadline,
+        is_reserved=message.is_reserved,
     )

@@ -233,6 +233,6 @@ async def test_odd_text_is_tokenized(gateway: RunningGateway) -> None:
 async def test_methods_of_later_versions(gateway: RunningGateway) -> None:
     """UNIMPLEMENTED with the method's name."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await gateway.admin.ListKeys(admin.ListKeysRequest())
+        await gateway.admin.ListModelAliases(admin.ListModelAliasesRequest())
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "ListKeys" in (caught.value.details() or "")
+    assert "ListModelAliases" in (caught.value.details() or "")

@@ -30,6 +30,7 @@ def build_parser(target: str) -> argparse.ArgumentParser:
     _command(commands, "models", "list the models that can be asked for")
     _add_requests(commands)
     _add_operations(commands)
+    _add_tenants(commands)
     for command in commands.choices.values():
         _add_target_behind(command)
     return parser
@@ -143,3 +144,36 @@ def _add_operations(commands: "Commands") -> None:
     show.add_argument("request_id", metavar="REQUEST_ID")
     replay = _command(actions, "replay", "run one again as a new request")
     replay.add_argument("request_id", metavar="REQUEST_ID")
+
+
+def _add_tenants(commands: "Commands") -> None:
+    keys = _command(commands, "keys", "issue, list and revoke API keys")
+    actions = keys.add_subparsers(dest="action", required=True, metavar="ACTION")
+    create = _command(actions, "create", "issue a key, and print its secret this once")
+    create.add_argument("tenant", metavar="TENANT")
+    create.add_argument("--description", default="", metavar="TEXT", help="for people")
+    create.add_argument(
+        "--days", type=whole(1, 16), metavar="N", help="how long it holds (default: for ever)"
+    )
+    listing = _command(actions, "list", "list keys, without their secrets")
+    listing.add_argument("tenant", nargs="?", default="", metavar="TENANT")
+    revoke = _command(actions, "revoke", "take a key back")
+    revoke.add_argument("key_id", metavar="KEY_ID")
+    tenant = _command(commands, "tenant", "set and show what a tenant may do")
+    actions = tenant.add_subparsers(dest="action", required=True, metavar="ACTION")
+    limits = _command(actions, "set", "set a tenant's limits, in the place of all former ones")
+    limits.add_argument("tenant", metavar="TENANT")
+    limits.add_argument(
+        "--model",
+        dest="models",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="may use this one; may be given again (default: all)",
+    )
+    limits.add_argument("--highest-priority", choices=["batch", "normal", "high", "critical"])
+    limits.add_argument("--weight", type=float, metavar="X", help="share of the machine")
+    for limit in ("requests-per-minute", "tokens-per-minute", "concurrent-requests"):
+        limits.add_argument(f"--{limit}", type=whole(0, 53), metavar="N")
+    show = _command(actions, "show", "show a tenant's limits and what it uses of them")
+    show.add_argument("tenant", metavar="TENANT")
