@@ -222,6 +222,7 @@ INBOX_HEADER = {
     "seed": HEADER,
     "output": HEADER,
     "has_deadline": HEADER,
+    "is_reserved": HEADER,
 }
 ASSIGNMENT = {
     "body": BODY,
@@ -335,7 +336,7 @@ REQUEST = GenerationRequest(
 )
 HEADER_VALUE = OrderingHeader(
     "t", Priority.HIGH, 2, 6, hold=False, model_revision="r", trace=TraceContext("tp", "ts"),
-    seed=3, wants_token_ids=False, has_deadline=True,
+    seed=3, wants_token_ids=False, has_deadline=True, is_reserved=True,
 )  # fmt: skip
 FAILURE = Failure("INTERNAL", "m", "R", {"k": "v"})
 TIMINGS = Timings(1.0, 2.0, 3.0, 4.0, 5)
