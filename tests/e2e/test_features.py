@@ -161,6 +161,72 @@ async def test_a_stop_string_half_sent_when_the_worker_dies():
         assert outcome.finish_reason == gen.FINISH_REASON_STOP
 
 
+STOPS = {
+    "several tokens": lambda text: [text[10:15]],
+    "a shared beginning": lambda text: [text[10:12] + "\0", text[10:13]],
+    "one inside the other": lambda text: [text[10:14], text[11:13]],
+    "the last characters": lambda text: [text[-3:]],
+    "multi-byte": lambda text: [next(char for char in text if ord(char) > 127)],
+    "never met": lambda text: [text[-2:] + "\0"],
+}
+
+
+async def test_stop_strings_over_the_wire():
+    """Unary and streamed alike: cut in front of the first match, nothing of it sent, what was held back released."""
+    options: dict[str, Any] = {"model": "sim", "temperature": 0.0, "max_tokens": 100}
+    with running_stack(worker_flags=FLAGS) as stack:
+        async with AsyncClient(stack.targets) as client:
+            whole = (await collect(client, "mill", **options)).text
+            for name, stops_of in STOPS.items():
+                stops = stops_of(whole)
+                streamed = await collect(client, "mill", stop=stops, **options)
+                answer = await client.generate("mill", stop=stops, **options)
+                found = [whole.index(stop) for stop in stops if stop in whole]
+                assert streamed.text == answer.choices[0].text, name
+                assert [*answer.choices[0].token_ids] == streamed.token_ids
+                assert answer.choices[0].matched_stop == streamed.matched_stop
+                if not found:
+                    assert streamed.text == whole
+                    assert streamed.finish_reason == gen.FINISH_REASON_LENGTH
+                    continue
+                # The match is the one that is complete first.
+                ends = {whole.index(stop) + len(stop): stop for stop in stops if stop in whole}
+                first = ends[min(ends)]
+                assert streamed.matched_stop.stop_string == first, name
+                assert streamed.text == whole[: whole.index(first)], name
+                kept = await collect(
+                    client, "mill", stop=stops, include_stop_in_output=True, **options
+                )
+                assert kept.text == streamed.text + first, name
+
+
+async def test_text_of_every_script_through_the_real_model():
+    """A choice forces the output: deltas, unary text and the decoding of the ids are that text, wherever it is cut."""
+    text = "👨‍👩‍👧‍👦 水車 물레방아 טחנה e\u0301 ü"
+    options: dict[str, Any] = {
+        "model": "real",
+        "constraint": gen.OutputConstraint(choice=gen.ChoiceList(options=[text])),
+    }
+    with running_stack(worker_flags=REAL_FLAGS) as stack:
+        async with AsyncClient(stack.targets) as client:
+            whole = await collect(client, "hi", max_tokens=100, **options)
+            assert whole.text == text
+            assert whole.finish_reason == gen.FINISH_REASON_STOP
+            cuts = range(1, len(whole.token_ids), 7)
+            answers = await asyncio.gather(
+                *(collect(client, "hi", max_tokens=cut, **options) for cut in cuts),
+                *(client.generate("hi", max_tokens=cut, **options) for cut in cuts),
+            )
+        for cut, streamed, unary in zip(
+            cuts, answers[: len(cuts)], answers[len(cuts) :], strict=True
+        ):
+            assert streamed.token_ids == whole.token_ids[:cut]
+            assert streamed.text == unary.choices[0].text
+            assert streamed.text.count("\ufffd") <= 1
+            assert text.startswith(streamed.text.removesuffix("\ufffd"))
+            assert streamed.finish_reason == gen.FINISH_REASON_LENGTH
+
+
 SCORING = {
     "echo": gen.OutputOptions(echo=True),
     "prompt logprobs": gen.OutputOptions(prompt_logprobs=True, top_logprobs=1),
