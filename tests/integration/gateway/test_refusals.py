@@ -85,6 +85,30 @@ INVALID = {
         request(stop=gen.StopConditions(stop=["ok", "", "x" * 300])),
         {"stop.stop[1]", "stop.stop[2]"},
     ),
+    "ten thousand stops": (
+        request(stop=gen.StopConditions(stop=[""] * 10_000)),
+        {"stop.stop"},
+    ),
+    "a megabyte of stop": (
+        request(stop=gen.StopConditions(stop=["x" * 1_000_000, "ü" * 129])),
+        {"stop.stop[0]", "stop.stop[1]"},
+    ),
+    "1025 biases": (
+        request(sampling=gen.SamplingParams(logit_bias=dict.fromkeys(range(1025), 1.0))),
+        {"sampling.logit_bias"},
+    ),
+    "bias too strong": (
+        request(sampling=gen.SamplingParams(logit_bias={3: 1e308, 4: -math.inf, 5: 100.0})),
+        {"sampling.logit_bias[3]", "sampling.logit_bias[4]"},
+    ),
+    "min above max": (
+        request(stop=gen.StopConditions(max_tokens=3, min_tokens=4)),
+        {"stop.min_tokens"},
+    ),
+    "21 alternatives": (
+        request(output=gen.OutputOptions(top_logprobs=21)),
+        {"output.top_logprobs"},
+    ),
     "17 stops": (request(stop=gen.StopConditions(stop=["x"] * 17)), {"stop.stop"}),
     "timeout": (request(timeout=Duration(seconds=-1)), {"timeout"}),
     "timeout 0": (request(timeout=Duration()), {"timeout"}),
