@@ -90,7 +90,7 @@ class Dispatch:
         ]
         batch = Batch(secrets.token_hex(8), worker, picks.reason, now_s, len(going))
         for request, pick in going:
-            request.why = f"{pick.why}, class {pick.level.name}"
+            request.why = f"{pick.why}, class {request.priority.name}"
             led.start(request)
             request.attempt += 1
             request.is_taking = True

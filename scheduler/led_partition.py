@@ -83,9 +83,9 @@ class LedPartition:
 
     def start(self, request: LedRequest) -> None:
         """It goes to a worker: its tenant is charged for the prompt, unless it was before."""
-        level = self.queue.start(request.key)
-        assert level is not None, request.key
-        request.level, request.is_charged = level, True
+        started = self.queue.start(request.key)
+        assert started is not None, request.key
+        request.is_charged = True
         self.num_left_queue += 1
 
     def recharge(self, request: LedRequest) -> None:
@@ -94,7 +94,7 @@ class LedPartition:
             return
         request.is_charged = True
         self.queue.charge(
-            request.level,
+            request.priority,
             request.header.tenant,
             prompt_tokens=request.header.prompt_tokens,
             generated_tokens=request.progress.next_seq,

@@ -31,7 +31,7 @@ Charged = tuple[Priority, str]
 class LedRequest:
     """State of one request; only the loop's task changes it. Times by this process's monotonic clock.
 
-    ``level`` is the class in which its tenant is charged for it, ``is_charged`` says that the prompt was.
+    ``is_charged`` says that its tenant has paid for the prompt.
     """
 
     id: RequestId
@@ -55,7 +55,6 @@ class LedRequest:
 
     status: RequestStatus = RequestStatus.QUEUED
     attempt: int = 0
-    level: Priority = field(init=False)
     is_charged: bool = False
     worker_id: str = ""
     why: str = ""
@@ -85,7 +84,6 @@ class LedRequest:
 
     def __post_init__(self) -> None:
         self.key = str(self.id)
-        self.level = self.header.priority
         self.gateways = frozenset({self.log})
         self.restore(self.progress)
 
@@ -133,7 +131,7 @@ class LedRequest:
     @property
     def charged(self) -> Charged:
         """Whose counter its tokens count on."""
-        return self.level, self.header.tenant
+        return self.priority, self.header.tenant
 
     @property
     def is_suspect(self) -> bool:

@@ -126,7 +126,6 @@ LED_REQUEST = {
     "first_token_s": LOG,  # with the prompt's record
     "status": RECORD,
     "attempt": ANEW,  # the epoch tells former owners' attempts apart
-    "level": HEADER,  # the class it came in; by waiting it rises again
     "is_charged": LOG,  # with the prompt's record
     "worker_id": ANEW,
     "why": ANEW,
