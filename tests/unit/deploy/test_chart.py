@@ -110,6 +110,9 @@ def test_ports_and_probes_exist(values):
         assert ports["metrics"] == settings.metrics_port
         if service != "worker":
             assert ports["grpc"] == settings.grpc_port
+        if service == "gateway":
+            assert ports["http"] == settings.chosen_http_port
+            assert settings.http_host == "0.0.0.0"
         for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
             probe = container[kind]
             if "grpc" in probe:
