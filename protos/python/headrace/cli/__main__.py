@@ -23,6 +23,7 @@ from headrace.cli.look import models, status
 from headrace.cli.operate import cancel, dead, drain
 from headrace.cli.tenants import keys, tenant
 from headrace.cli.terminal import Terminal
+from headrace.cli.top import top
 from headrace.client import Client, HeadraceError
 
 COMMANDS: Mapping[str, Callable[[Client, argparse.Namespace, Terminal], int]] = {
@@ -36,6 +37,7 @@ COMMANDS: Mapping[str, Callable[[Client, argparse.Namespace, Terminal], int]] = 
     "models": models,
     "status": status,
     "tenant": tenant,
+    "top": top,
 }
 
 

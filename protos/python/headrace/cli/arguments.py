@@ -106,6 +106,21 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
 def _add_requests(commands: "Commands") -> None:
     status = _command(commands, "status", "show queues and workers, or one request")
     status.add_argument("request_id", nargs="?", metavar="REQUEST_ID")
+    top = _command(commands, "top", "watch queues and workers, until Ctrl-C")
+    top.add_argument(
+        "--interval",
+        type=seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="between frames (default: 1)",
+    )
+    top.add_argument(
+        "--frames",
+        type=whole(0, 32),
+        default=0,
+        metavar="N",
+        help="end after so many (default: never)",
+    )
     cancel = _command(commands, "cancel", "cancel a request")
     cancel.add_argument("request_id", metavar="REQUEST_ID")
     cancel.add_argument("--reason", default="", metavar="TEXT", help="for the server's log")
