@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.cli.arguments import DEFAULT_TARGET, build_parser
+from headrace.cli.bench import bench
 from headrace.cli.chat import chat
 from headrace.cli.exits import (
     INTERRUPTED,
@@ -28,6 +29,7 @@ from headrace.client import Client, HeadraceError
 
 COMMANDS: Mapping[str, Callable[[Client, argparse.Namespace, Terminal], int]] = {
     "attach": attach,
+    "bench": bench,
     "cancel": cancel,
     "chat": chat,
     "dead": dead,

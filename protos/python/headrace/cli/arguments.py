@@ -4,6 +4,7 @@ import argparse
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from headrace.cli.bench_arguments import add_bench
 from headrace.cli.exits import EXIT_CODES_TEXT
 from headrace.cli.flag_values import grace, seconds, whole
 from headrace.cli.generation_arguments import add_generation
@@ -30,6 +31,7 @@ def build_parser(target: str) -> argparse.ArgumentParser:
     _command(commands, "models", "list the models that can be asked for")
     _add_requests(commands)
     _add_operations(commands)
+    add_bench(_command(commands, "bench", "measure throughput and latency under load"))
     _add_tenants(commands)
     for command in commands.choices.values():
         _add_target_behind(command)
