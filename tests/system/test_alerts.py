@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
 from headrace.client import AsyncClient
 from tests.support.outcomes import TokenCount, collect
 from tests.support.polling import eventually
+from tests.support.processes import ServiceProcess
 from tests.support.prometheus import alert_rules, running_prometheus
 from tests.support.stack import SIMULATED, running_stack
 from tests.support.supervision import supervised
@@ -21,6 +24,16 @@ def provokes(*alerts: str):
     """Marks what a test provokes; the last test compares with the rules."""
     PROVOKED.update(alerts)
     return lambda test: test
+
+
+def asked(process: ServiceProcess, path: str) -> int:
+    """The status with which a probe is answered."""
+    address = process.endpoints["metrics"].removeprefix("http://").removesuffix("/metrics")
+    try:
+        with urlopen(f"http://{address}{path}", timeout=10) as answer:
+            return answer.status
+    except HTTPError as error:
+        return error.code
 
 
 @contextlib.asynccontextmanager
@@ -62,13 +75,18 @@ async def test_a_step_that_hangs():
     """
     hangs = [*SIMULATED, "--allow-faults", "--fault", f"token={ord('~')}:sleep"]
     with (
-        running_stack(worker_flags=[*hangs, "--step-timeout-s", "500"]) as stack,
+        running_stack(worker_flags=[*hangs, "--step-timeout-s", "90"]) as stack,
         running_prometheus(stack, thresholds={"HeadraceDeviceMemoryHigh": "0.01"}) as prometheus,
     ):
         await asyncio.to_thread(prometheus.wait_for, "HeadraceDeviceMemoryHigh", within_s=20)
         async with AsyncClient(stack.targets) as client:
             bad = asyncio.create_task(collect(client, "~", model="sim", max_tokens=5))
             await asyncio.to_thread(prometheus.wait_for, "HeadraceWorkerStuck", within_s=60)
+            worker = stack.workers[0]
+            await asyncio.to_thread(
+                eventually, lambda: asked(worker, "/readyz") == 503, within_s=15
+            )
+            assert asked(worker, "/livez") == 200
             stack.workers[0].kill()
             wanted = ("HeadraceNoWorker", "HeadraceDown")
             await asyncio.to_thread(prometheus.wait_for, *wanted, within_s=60)

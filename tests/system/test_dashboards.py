@@ -36,6 +36,19 @@ def test_promtool_accepts_the_rules_and_their_tests():
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_promtool_accepts_the_scrape_configuration(tmp_path):
+    """As the compose file mounts it: beside the rules."""
+    for source in (ROOT / "deploy/compose/prometheus.yml", RULES):
+        (tmp_path / source.name).write_text(source.read_text())
+    done = subprocess.run(
+        ["promtool", "check", "config", tmp_path / "prometheus.yml"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def panel_expressions() -> list[tuple[str, str]]:
     """Every expression of the delivered dashboards, as Grafana would send it."""
     found = []

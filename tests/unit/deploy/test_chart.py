@@ -95,6 +95,9 @@ def test_commands_and_settings_exist(values):
         assert scripts[command] == f"{service}.__main__:main"
         settings = settings_of(service, container)
         assert settings.metrics_host == "0.0.0.0"
+        if service == "gateway":
+            assert settings.require_keys
+            assert settings.admin_key
         if service == "scheduler":
             assert settings.advertise_address == "10.0.0.1:50052"
 
@@ -110,6 +113,9 @@ def test_ports_and_probes_exist(values):
         assert ports["metrics"] == settings.metrics_port
         if service != "worker":
             assert ports["grpc"] == settings.grpc_port
+        if service == "gateway":
+            assert ports["http"] == settings.chosen_http_port
+            assert settings.http_host == "0.0.0.0"
         for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
             probe = container[kind]
             if "grpc" in probe:
@@ -177,6 +183,17 @@ def test_workers_scale_by_our_own_queue_metric():
     assert scaled["spec"]["fallback"]["behavior"] == "currentReplicasIfHigher"
     (deployment,) = [one for one in manifests(EVERYTHING) if one["metadata"]["name"] == "hr-worker-default" and one["kind"] == "Deployment"]  # fmt: skip
     assert "replicas" not in deployment["spec"], "the autoscaler's business"
+
+
+def test_gateways_without_keys_say_so():
+    """Required by default; whoever does without has decided it."""
+    (name,) = {s for s, _, _ in service_containers(REDIS)} & {"gateway"}
+    values = {**REDIS, "gateway": {"keys": {"required": False}}}
+    (container,) = [c for service, _, c in service_containers(values) if service == name]
+    settings = settings_of(name, container)
+    assert settings.allow_unauthenticated
+    assert not settings.require_keys
+    assert len([one for one in manifests(values) if one["kind"] == "Secret"]) == 1
 
 
 def test_models_are_filled_once_and_checked():

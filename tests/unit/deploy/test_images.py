@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from common.settings import read_settings
-from gateway.settings import GatewaySettings
+from gateway.settings import HTTP_PORT, GatewaySettings
 from scheduler.settings import SchedulerSettings
 from worker.settings import WorkerSettings
 
@@ -47,6 +47,8 @@ def test_dockerfile(file: Path):
         for name in ("grpc_port", "metrics_port")
         if hasattr(cls, name)
     }
+    if "headrace-gateway" in commands:
+        known.add(HTTP_PORT)
     assert exposed == known
     assert "USER 10001" in text
     assert "--constraint deploy/constraints.txt" in text

@@ -8,6 +8,10 @@ app.kubernetes.io/component: {{ .component }}
 {{- .Values.redis.existingSecret | default (printf "%s-redis" .Release.Name) }}
 {{- end }}
 
+{{- define "headrace.keySecret" -}}
+{{- .Values.gateway.keys.existingSecret | default (printf "%s-admin" .Release.Name) }}
+{{- end }}
+
 {{- define "headrace.modelsClaim" -}}
 {{- .Values.models.existingClaim | default (printf "%s-models" .Release.Name) }}
 {{- end }}

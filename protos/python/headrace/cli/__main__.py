@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.cli.arguments import DEFAULT_TARGET, build_parser
+from headrace.cli.bench import bench
 from headrace.cli.chat import chat
 from headrace.cli.exits import (
     INTERRUPTED,
@@ -23,10 +24,12 @@ from headrace.cli.look import models, status
 from headrace.cli.operate import cancel, dead, drain
 from headrace.cli.tenants import keys, tenant
 from headrace.cli.terminal import Terminal
+from headrace.cli.top import top
 from headrace.client import Client, HeadraceError
 
 COMMANDS: Mapping[str, Callable[[Client, argparse.Namespace, Terminal], int]] = {
     "attach": attach,
+    "bench": bench,
     "cancel": cancel,
     "chat": chat,
     "dead": dead,
@@ -36,6 +39,7 @@ COMMANDS: Mapping[str, Callable[[Client, argparse.Namespace, Terminal], int]] = 
     "models": models,
     "status": status,
     "tenant": tenant,
+    "top": top,
 }
 
 

@@ -4,6 +4,7 @@ import argparse
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from headrace.cli.bench_arguments import add_bench
 from headrace.cli.exits import EXIT_CODES_TEXT
 from headrace.cli.flag_values import grace, seconds, whole
 from headrace.cli.generation_arguments import add_generation
@@ -30,6 +31,7 @@ def build_parser(target: str) -> argparse.ArgumentParser:
     _command(commands, "models", "list the models that can be asked for")
     _add_requests(commands)
     _add_operations(commands)
+    add_bench(_command(commands, "bench", "measure throughput and latency under load"))
     _add_tenants(commands)
     for command in commands.choices.values():
         _add_target_behind(command)
@@ -106,6 +108,21 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
 def _add_requests(commands: "Commands") -> None:
     status = _command(commands, "status", "show queues and workers, or one request")
     status.add_argument("request_id", nargs="?", metavar="REQUEST_ID")
+    top = _command(commands, "top", "watch queues and workers, until Ctrl-C")
+    top.add_argument(
+        "--interval",
+        type=seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="between frames (default: 1)",
+    )
+    top.add_argument(
+        "--frames",
+        type=whole(0, 32),
+        default=0,
+        metavar="N",
+        help="end after so many (default: never)",
+    )
     cancel = _command(commands, "cancel", "cancel a request")
     cancel.add_argument("request_id", metavar="REQUEST_ID")
     cancel.add_argument("--reason", default="", metavar="TEXT", help="for the server's log")
