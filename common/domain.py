@@ -38,12 +38,17 @@ class FinishReason(StrEnum):
 
 
 class Quantization(StrEnum):
-    """How bitsandbytes stores the weights of linear layers; NONE keeps the loading dtype."""
+    """How the weights of linear layers are stored.
+
+    NONE keeps the loading dtype; INT8, NF4 and FP4 are bitsandbytes' formats; Q4 are GGUF's blocks of 4 bits, of 8 for
+    embeddings and head.
+    """
 
     NONE = "none"
     INT8 = "int8"
     NF4 = "nf4"
     FP4 = "fp4"
+    Q4 = "q4"
 
 
 @dataclass(frozen=True, slots=True)
