@@ -15,12 +15,14 @@ from gateway.access import Access
 from gateway.admin_service import NOT_YET, AdminService
 from gateway.admit import Admission
 from gateway.attachment import Attachment
+from gateway.audit import AuditLog
 from gateway.background import Background
 from gateway.boundary import Boundary
 from gateway.caller import Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
 from gateway.dead_letters import DeadLetters
+from gateway.forgetting import Forgetting
 from gateway.generation import Generation
 from gateway.http.routes import HttpParts, Routes
 from gateway.http.server import HttpServer
@@ -50,7 +52,7 @@ async def serve(settings: GatewaySettings, runtime: Runtime) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             gateway = Gateway(settings, runtime, node, tasks)
-            with gateway.tokenizer:
+            with gateway.tokenizer, gateway.audit:
                 await gateway.run()
     finally:
         await node.close()
@@ -78,8 +80,13 @@ class Gateway:
             keepalive_s=settings.keepalive_s,
             resume_grace_s=settings.resume_grace_s,
         )
+        self.audit = AuditLog(settings.audit_log, log)
         self._stories = Stories(
-            runtime.tracing, runtime.metrics, log, trace_content=settings.trace_content
+            runtime.tracing,
+            runtime.metrics,
+            log,
+            self.audit,
+            trace_content=settings.trace_content,
         )
         self._catalogue = Catalogue(node, log)
         self._views = QueueViews(node, self._catalogue, log)
@@ -89,7 +96,11 @@ class Gateway:
         self._server = grpc.aio.server(
             interceptors=[
                 Boundary(
-                    log, runtime.metrics.rpc_server_call_duration, self._admit, not_yet=NOT_YET
+                    log,
+                    runtime.metrics.rpc_server_call_duration,
+                    self._admit,
+                    self.audit,
+                    not_yet=NOT_YET,
                 )
             ],
             options=[
@@ -143,7 +154,12 @@ class Gateway:
             self._node, self._catalogue, admission, self._relay, runtime.log
         )
         admin = AdminService(
-            self._node, self._catalogue, self._views, dead_letters, Tenants(self._node)
+            self._node,
+            self._catalogue,
+            self._views,
+            dead_letters,
+            Tenants(self._node),
+            Forgetting(self._node, self._catalogue),
         )  # type: ignore[abstract]
         admin_rpc.add_AdminServiceServicer_to_server(admin, self._server)
         reflection.enable_server_reflection(
@@ -158,6 +174,7 @@ class Gateway:
                 views=self._views,
                 readiness=runtime.readiness,
                 log=runtime.log,
+                audit=self.audit,
                 max_body_bytes=settings.max_message_bytes,
             )
         )

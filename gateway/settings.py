@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from common.domain import Priority
 from common.grpc_options import MAX_PUBLIC_MESSAGE_BYTES, PUBLIC_KEEPALIVE_S
@@ -61,6 +62,10 @@ class GatewaySettings(ServiceSettings):
         check=long_secret,
         secret=True,
     )
+    audit_log: Path | None = setting(
+        None,
+        help="file that gets a line of JSON for each decision: who, what, how much, never the text",
+    )
     max_message_bytes: int = setting(
         MAX_PUBLIC_MESSAGE_BYTES, help="longest message from or to a client", check=at_least(1024)
     )
@@ -101,6 +106,8 @@ class GatewaySettings(ServiceSettings):
             values = getattr(self, name)
             if len(values) not in (1, len(Priority)) or min(values) < 1:
                 yield f"--{name.replace('_', '-')}: one positive number, or four"
+        if self.audit_log is not None and not self.audit_log.parent.is_dir():
+            yield f"--audit-log: {self.audit_log.parent} is not a folder"
         for flag, host in (("--grpc-host", self.grpc_host), ("--http-host", self.http_host)):
             if is_loopback(host) or self.allow_unauthenticated or self.require_keys:
                 continue

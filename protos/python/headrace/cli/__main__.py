@@ -21,7 +21,7 @@ from headrace.cli.exits import (
 from headrace.cli.generate import attach, generate
 from headrace.cli.look import models, status
 from headrace.cli.operate import cancel, dead, drain
-from headrace.cli.tenants import keys, tenant
+from headrace.cli.tenants import forget, keys, tenant
 from headrace.cli.terminal import Terminal
 from headrace.client import Client, HeadraceError
 
@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, Callable[[Client, argparse.Namespace, Terminal], int]] = 
     "chat": chat,
     "dead": dead,
     "drain": drain,
+    "forget": forget,
     "generate": generate,
     "keys": keys,
     "models": models,

@@ -175,5 +175,9 @@ def _add_tenants(commands: "Commands") -> None:
     limits.add_argument("--weight", type=float, metavar="X", help="share of the machine")
     for limit in ("requests-per-minute", "tokens-per-minute", "concurrent-requests"):
         limits.add_argument(f"--{limit}", type=whole(0, 53), metavar="N")
+    forget = _command(commands, "forget", "delete what is stored about requests")
+    which = forget.add_mutually_exclusive_group(required=True)
+    which.add_argument("request_id", nargs="?", default="", metavar="REQUEST_ID")
+    which.add_argument("--tenant", default="", metavar="TENANT", help="all requests of a tenant")
     show = _command(actions, "show", "show a tenant's limits and what it uses of them")
     show.add_argument("tenant", metavar="TENANT")
