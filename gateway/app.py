@@ -93,6 +93,7 @@ class Gateway:
         self.tokenizer = PromptTokenizer(settings.tokenizer_threads)
         access = Access(node, requires_keys=settings.require_keys, admin_key=settings.admin_key)
         self._callers = Callers(access)
+        self._tls = settings.server_tls(log)
         self._server = grpc.aio.server(
             interceptors=[
                 Boundary(
@@ -179,7 +180,9 @@ class Gateway:
             )
         )
         try:
-            return HttpServer(routes.app(), settings.http_host, settings.chosen_http_port)
+            return HttpServer(
+                routes.app(), settings.http_host, settings.chosen_http_port, self._tls
+            )
         except OSError as error:
             address = f"{settings.http_host}:{settings.chosen_http_port}"
             raise CannotServe(f"--http-port: cannot bind {address}") from error
@@ -227,6 +230,8 @@ class Gateway:
 
     def _bind(self, address: str) -> int:
         try:
+            if self._tls is not None:
+                return self._server.add_secure_port(address, self._tls.grpc_credentials())
             return self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise CannotServe(f"--grpc-port: cannot bind {address}") from error

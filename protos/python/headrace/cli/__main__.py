@@ -5,6 +5,9 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import grpc
 
 from headrace.cli.arguments import DEFAULT_TARGET, build_parser
 from headrace.cli.chat import chat
@@ -73,8 +76,23 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, environ: Mapping[str
     targets = [target.strip() for target in arguments.target.split(",") if target.strip()]
     if not targets:
         raise UsageError("--target names no server")
-    with Client(targets, api_key=environ.get("HEADRACE_API_KEY") or None) as client:
+    key = environ.get("HEADRACE_API_KEY") or None
+    with Client(targets, api_key=key, credentials=_credentials(environ)) as client:
         return COMMANDS[arguments.command](client, arguments, terminal)
+
+
+def _credentials(environ: Mapping[str, str]) -> grpc.ChannelCredentials | None:
+    """TLS where a CA is named; a certificate of one's own where the server asks for it."""
+    if not environ.get("HEADRACE_TLS_CA"):
+        return None
+    try:
+        ca, key, cert = (
+            Path(environ[name]).read_bytes() if environ.get(name) else None
+            for name in ("HEADRACE_TLS_CA", "HEADRACE_TLS_KEY", "HEADRACE_TLS_CERT")
+        )
+    except OSError as error:
+        raise UsageError(f"HEADRACE_TLS_…: {error}") from error
+    return grpc.ssl_channel_credentials(ca, key, cert)
 
 
 if __name__ == "__main__":
