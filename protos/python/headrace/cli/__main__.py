@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 
 from headrace.cli.arguments import DEFAULT_TARGET, build_parser
+from headrace.cli.batch import batch
 from headrace.cli.chat import chat
 from headrace.cli.exits import (
     INTERRUPTED,
@@ -26,10 +27,11 @@ from headrace.cli.look import models, status
 from headrace.cli.operate import cancel, dead, drain
 from headrace.cli.tenants import forget, keys, tenant
 from headrace.cli.terminal import Terminal
-from headrace.client import Client, HeadraceError
+from headrace.client import Client, HeadraceError, RetryPolicy
 
 COMMANDS: Mapping[str, Callable[[Client, argparse.Namespace, Terminal], int]] = {
     "attach": attach,
+    "batch": batch,
     "cancel": cancel,
     "chat": chat,
     "dead": dead,
@@ -77,7 +79,9 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, environ: Mapping[str
     if not targets:
         raise UsageError("--target names no server")
     key = environ.get("HEADRACE_API_KEY") or None
-    with Client(targets, api_key=key, credentials=_credentials(environ)) as client:
+    # Of many requests a few wait their turn; whoever sits before one answer hears at once that there is none now.
+    retry = RetryPolicy(max_attempts=100, budget=1000) if arguments.command == "batch" else None
+    with Client(targets, api_key=key, credentials=_credentials(environ), retry=retry) as client:
         return COMMANDS[arguments.command](client, arguments, terminal)
 
 

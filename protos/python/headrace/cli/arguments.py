@@ -31,6 +31,7 @@ def build_parser(target: str) -> argparse.ArgumentParser:
     _add_requests(commands)
     _add_operations(commands)
     _add_tenants(commands)
+    _add_batch(commands)
     for command in commands.choices.values():
         _add_target_behind(command)
     return parser
@@ -181,3 +182,22 @@ def _add_tenants(commands: "Commands") -> None:
     which.add_argument("--tenant", default="", metavar="TENANT", help="all requests of a tenant")
     show = _command(actions, "show", "show a tenant's limits and what it uses of them")
     show.add_argument("tenant", metavar="TENANT")
+
+
+def _add_batch(commands: "Commands") -> None:
+    batch = _command(
+        commands, "batch", "run many requests from a file, and go on where it stopped"
+    )
+    batch.add_argument(
+        "source",
+        metavar="IN.jsonl",
+        help="one request a line: {prompt or messages, custom_id, options}",
+    )
+    batch.add_argument("target_file", metavar="OUT.jsonl", help="one answer a line, as they come")
+    batch.add_argument("--model", help="of lines that name none (default: the only one served)")
+    batch.add_argument(
+        "--concurrency", type=whole(1, 10), default=16, metavar="N", help="requests at once"
+    )
+    batch.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", help="longest time of each request"
+    )
