@@ -61,6 +61,10 @@ def record(request_id: RequestId) -> str:
     return f"hr:{{{request_id.partition}}}:req:{request_id}"
 
 
+EVERY_RECORD = "hr:{*}:req:*"
+"""Pattern of all records, for operators' searches alone."""
+
+
 def idempotency(tenant: str, key: str) -> str:
     """Hash with the request that a tenant's idempotency key stands for. TTL: IDEMPOTENCY_TTL_MS.
 

@@ -12,6 +12,7 @@ from common.wire.snapshot import PartitionStatus, WorkerStatus
 from gateway.caller import Context, metadata_of
 from gateway.catalogue import Catalogue
 from gateway.dead_letters import DeadLetters
+from gateway.forgetting import Forgetting
 from gateway.queue_views import QueueViews, partitions_of
 from gateway.tenants import Tenants
 from headrace.v1 import admin_service_pb2 as pb
@@ -28,7 +29,6 @@ NOT_YET = frozenset(
         "SetModelAlias",
         "ListModelAliases",
         "PromoteModel",
-        "Forget",
         "SetLogLevel",
     }
 )
@@ -45,10 +45,12 @@ class AdminService(rpc.AdminServiceServicer):
         views: QueueViews,
         dead_letters: DeadLetters,
         tenants: Tenants,
+        forgetting: Forgetting,
     ) -> None:
         """Reads snapshots through ``views``, orders through ``node``."""
         self._dead_letters = dead_letters
         self._tenants = tenants
+        self._forgetting = forgetting
         self._node = node
         self._catalogue = catalogue
         self._views = views
@@ -147,6 +149,10 @@ class AdminService(rpc.AdminServiceServicer):
     ) -> pb.GetTenantResponse:
         """A tenant's limits, and what it uses of them."""
         return await self._tenants.get_tenant(request.tenant)
+
+    async def Forget(self, request: pb.ForgetRequest, context: Context) -> pb.ForgetResponse:
+        """What is stored about a tenant's requests, or about one, is deleted."""
+        return await self._forgetting.forget(request)
 
     async def _queues(self, name: str) -> list[pb.Queue]:
         model = await self._catalogue.get(name)

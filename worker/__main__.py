@@ -155,7 +155,14 @@ def _dialer(
             meters.count_reconnect()
 
     parts = SessionParts(
-        identity, thread, live, monotonic_s, meters.observe, on_welcome, _compiler(card)
+        identity,
+        thread,
+        live,
+        monotonic_s,
+        meters.observe,
+        on_welcome,
+        _compiler(card),
+        settings.client_tls(),
     )
     return Dialer(settings.schedulers, lambda address: Session(parts, address), on_end=on_end)
 

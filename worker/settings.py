@@ -7,6 +7,7 @@ from enum import StrEnum
 from common.domain import MODEL_NAME, Quantization
 from common.service_settings import WORKER_METRICS_PORT, ServiceSettings, metrics_port_setting
 from common.setting_fields import above, at_least, each, host_and_port, setting
+from common.tls_settings import ClientTlsSettings
 from worker.engine.model_settings import DEFAULT_MODEL, KvDtype, ModelSettings, RunnerKind
 from worker.faults import Fault
 from worker.simulated.settings import SimulatedSettings
@@ -28,7 +29,7 @@ def _parse_fault(text: str) -> tuple[Fault, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerSettings(ServiceSettings):
+class WorkerSettings(ServiceSettings, ClientTlsSettings):
     """Everything a worker can be told."""
 
     metrics_port: int = metrics_port_setting(WORKER_METRICS_PORT)
@@ -96,6 +97,7 @@ class WorkerSettings(ServiceSettings):
 
     def problems(self) -> Iterable[str]:
         """What is wrong with settings taken together."""
+        yield from self.tls_problems()
         if not self.schedulers:
             yield "--schedulers: must name at least one address"
         if self.max_seqs > self.max_batch_tokens:

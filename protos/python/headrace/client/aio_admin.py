@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from headrace.client.aio_channels import AioChannels
+from headrace.client.connection import FORGET_TIMEOUT_S
 from headrace.client.requests import duration
 from headrace.v1 import admin_service_pb2 as pb
 
@@ -96,3 +97,12 @@ class AsyncAdmin:
         """A tenant's limits, and what it uses of them."""
         method, request = self._channels.admin().GetTenant, pb.GetTenantRequest(tenant=tenant)
         return await self._channels.unary(method, request, timeout_s=self._timeout_s)
+
+    async def forget(self, *, tenant: str = "", request_id: str = "") -> int:
+        """Deletes what is stored about a tenant's requests, or about one; how many there were."""
+        request = pb.ForgetRequest(request_id=request_id)
+        if tenant:
+            request = pb.ForgetRequest(tenant=tenant)
+        method = self._channels.admin().Forget
+        answer = await self._channels.unary(method, request, timeout_s=FORGET_TIMEOUT_S)
+        return answer.requests
