@@ -57,7 +57,7 @@ class LeanDecoder:
         self._engine = self._library.hk_engine_new(isa.encode(), threads)
         if not self._engine:
             raise KernelsMissing(f"no kernels for {isa} with {threads} threads")
-        self._weights = weights
+        self.weights = weights
         shape = (
             spec.num_layers,
             2,
