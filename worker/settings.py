@@ -34,7 +34,7 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
 
     metrics_port: int = metrics_port_setting(WORKER_METRICS_PORT)
     schedulers: tuple[str, ...] = setting(
-        help="addresses of schedulers, host:port, to dial in turn", check=each(host_and_port)
+        (), help="addresses of schedulers, host:port, to dial in turn", check=each(host_and_port)
     )
     worker_id: str = setting(
         "", help="stable name of this worker; default host name and process id"
@@ -83,6 +83,10 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
         help="seconds for running requests when the worker is stopped, as far as stop_grace_s allows",
         check=at_least(0),
     )
+    check_quality: str | None = setting(
+        None,
+        help="print perplexity, variety and size of the model against its unquantized source on this text, and end",
+    )
     step_ms: float = setting(0.0, help="simulated: time of a step", check=at_least(0))
     prefill_tokens_per_s: float = setting(
         0.0, help="simulated: speed of prompts, 0 for no time", check=at_least(0)
@@ -98,10 +102,12 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
     def problems(self) -> Iterable[str]:
         """What is wrong with settings taken together."""
         yield from self.tls_problems()
-        if not self.schedulers:
+        if not self.schedulers and self.check_quality is None:
             yield "--schedulers: must name at least one address"
         if self.max_seqs > self.max_batch_tokens:
             yield "--max-batch-tokens: must be at least --max-seqs, or sequences would wait in turn"
+        if self.check_quality is not None and self.engine is EngineKind.SIMULATED:
+            yield "--check-quality: there is no model in the simulated engine"
         if self.kv_blocks is not None and self.kv_memory_mb is not None:
             yield "--kv-memory-mb: --kv-blocks says it already"
         if self.fault and not self.allow_faults:

@@ -1,6 +1,7 @@
 """The model runner: one forward pass over all rows of a step, then one draw for each row that asks."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -18,6 +19,11 @@ class TorchRunner:
         """Nothing else may write to ``cache``."""
         self._decoder = decoder
         self._cache = cache
+
+    @property
+    def model(self) -> Any:
+        """The model as transformers has it, its layers replaced."""
+        return self._decoder.model
 
     @property
     def num_blocks(self) -> int:

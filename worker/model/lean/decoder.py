@@ -61,7 +61,7 @@ class LeanDecoder:
         self._engine = self._library.hk_engine_new(isa.encode(), threads)
         if not self._engine:
             raise KernelsMissing(f"no kernels for {isa} with {threads} threads")
-        self._weights = weights
+        self.weights = weights
         self._pool = [_LayerPool.of(spec, kv, num_blocks * block_size) for _ in spec.windows]
         self._layers = (Layer * spec.num_layers)(
             *(
