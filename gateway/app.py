@@ -14,6 +14,7 @@ from common.streams.node import Node
 from gateway.access import Access
 from gateway.admin_service import NOT_YET, AdminService
 from gateway.admit import Admission
+from gateway.aliases import Aliases
 from gateway.attachment import Attachment
 from gateway.background import Background
 from gateway.boundary import Boundary
@@ -142,9 +143,14 @@ class Gateway:
         dead_letters = DeadLetters(
             self._node, self._catalogue, admission, self._relay, runtime.log
         )
-        admin = AdminService(
-            self._node, self._catalogue, self._views, dead_letters, Tenants(self._node)
-        )  # type: ignore[abstract]
+        admin = AdminService(  # type: ignore[abstract]
+            self._node,
+            self._catalogue,
+            self._views,
+            dead_letters,
+            Tenants(self._node),
+            Aliases(self._node, self._catalogue),
+        )
         admin_rpc.add_AdminServiceServicer_to_server(admin, self._server)
         reflection.enable_server_reflection(
             [INFERENCE, ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
