@@ -141,6 +141,11 @@ def model_index() -> str:
     return "hr:{cards}:index"
 
 
+def aliases() -> str:
+    """Hash from a name to the models that it points at. No TTL: operators decide about it."""
+    return "hr:{cards}:aliases"
+
+
 def partition_counts() -> str:
     """Hash from model name to number of partitions. No TTL: it cannot shrink while requests live."""
     return "hr:{cards}:partitions"

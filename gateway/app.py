@@ -14,6 +14,7 @@ from common.streams.node import Node
 from gateway.access import Access
 from gateway.admin_service import NOT_YET, AdminService
 from gateway.admit import Admission
+from gateway.aliases import Aliases
 from gateway.attachment import Attachment
 from gateway.audit import AuditLog
 from gateway.background import Background
@@ -154,14 +155,15 @@ class Gateway:
         dead_letters = DeadLetters(
             self._node, self._catalogue, admission, self._relay, runtime.log
         )
-        admin = AdminService(
+        admin = AdminService(  # type: ignore[abstract]
             self._node,
             self._catalogue,
             self._views,
             dead_letters,
             Tenants(self._node),
             Forgetting(self._node, self._catalogue),
-        )  # type: ignore[abstract]
+            Aliases(self._node, self._catalogue),
+        )
         admin_rpc.add_AdminServiceServicer_to_server(admin, self._server)
         reflection.enable_server_reflection(
             [INFERENCE, ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server

@@ -4,6 +4,7 @@ import argparse
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from headrace.cli.aliases import add_aliases
 from headrace.cli.bench_arguments import add_bench
 from headrace.cli.exits import EXIT_CODES_TEXT
 from headrace.cli.flag_values import grace, seconds, whole
@@ -28,7 +29,11 @@ def build_parser(target: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_generate(commands)
     _add_chat(commands)
-    _command(commands, "models", "list the models that can be asked for")
+    add_aliases(
+        _command(
+            commands, "models", "list the models that can be asked for, or say what names mean"
+        )
+    )
     _add_requests(commands)
     _add_operations(commands)
     add_bench(_command(commands, "bench", "measure throughput and latency under load"))

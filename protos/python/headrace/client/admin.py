@@ -35,6 +35,26 @@ class Admin:
         method, request = self._channels.admin().GetQueue, pb.GetQueueRequest(model=model)
         return list(self._channels.unary(method, request, timeout_s=self._timeout_s).queues)
 
+    def aliases(self) -> list[pb.ModelAlias]:
+        """The names that point at models."""
+        method, request = self._channels.admin().ListModelAliases, pb.ListModelAliasesRequest()
+        answer = self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return list(answer.aliases)
+
+    def set_alias(self, alias: pb.ModelAlias) -> pb.ModelAlias:
+        """Lets a name point at models; without targets the name is removed."""
+        method = self._channels.admin().SetModelAlias
+        request = pb.SetModelAliasRequest(alias=alias)
+        answer = self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return answer.alias
+
+    def promote(self, name: str, revision: str = "") -> pb.ModelAlias:
+        """All traffic of a name or model to a revision; without one, back to what was before."""
+        method = self._channels.admin().PromoteModel
+        request = pb.PromoteModelRequest(name=name, revision=revision)
+        answer = self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return answer.alias
+
     def dead_letters(self, model: str = "") -> Iterator[pb.DeadLetter]:
         """Requests that were set aside, newest first; fetches page after page."""
         request = pb.ListDeadLettersRequest(model=model)

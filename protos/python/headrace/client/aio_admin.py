@@ -38,6 +38,26 @@ class AsyncAdmin:
         answer = await self._channels.unary(method, request, timeout_s=self._timeout_s)
         return list(answer.queues)
 
+    async def aliases(self) -> list[pb.ModelAlias]:
+        """The names that point at models."""
+        method, request = self._channels.admin().ListModelAliases, pb.ListModelAliasesRequest()
+        answer = await self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return list(answer.aliases)
+
+    async def set_alias(self, alias: pb.ModelAlias) -> pb.ModelAlias:
+        """Lets a name point at models; without targets the name is removed."""
+        method = self._channels.admin().SetModelAlias
+        request = pb.SetModelAliasRequest(alias=alias)
+        answer = await self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return answer.alias
+
+    async def promote(self, name: str, revision: str = "") -> pb.ModelAlias:
+        """All traffic of a name or model to a revision; without one, back to what was before."""
+        method = self._channels.admin().PromoteModel
+        request = pb.PromoteModelRequest(name=name, revision=revision)
+        answer = await self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return answer.alias
+
     async def dead_letters(self, model: str = "") -> AsyncIterator[pb.DeadLetter]:
         """Requests that were set aside, newest first; fetches page after page."""
         request = pb.ListDeadLettersRequest(model=model)
