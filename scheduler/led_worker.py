@@ -93,7 +93,10 @@ class LedWorker:
         free_seqs = hello.max_seqs - sum(one.num_choices for one in self.running.values())
         if not self._unseen:
             free_seqs = min(free_seqs, credit.free_seqs)
-        tokens = sum(unseen.tokens for unseen in self._unseen.values())
+        # As the worker will count it: however long a prompt is, it takes a step at most from those behind it.
+        tokens = sum(
+            min(unseen.tokens, hello.max_batch_tokens) for unseen in self._unseen.values()
+        )
         held_back = sum(self._growth_blocks(one, lengths) for one in self.running.values())
         here = tuple(one for one in self.running.values() if not one.is_taking)
         return WorkerView(

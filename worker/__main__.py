@@ -110,7 +110,7 @@ def _engine(settings: WorkerSettings, loaded: Loaded) -> Engine:
         eos_token_ids=frozenset(loaded.card.eos_token_ids),
     )
     texts = Texts(loaded.card.tokenizer_json)
-    return Engine(loaded.runner, limits, texts.text_of, monotonic_s)
+    return Engine(loaded.runner, limits, texts.text_of, monotonic_s, loaded.costs)
 
 
 def _dialer(

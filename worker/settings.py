@@ -55,7 +55,7 @@ class WorkerSettings(ServiceSettings):
     max_batch_tokens: int = setting(512, help="most tokens of one step", check=at_least(1))
     max_share_tokens: int | None = setting(
         None,
-        help="most tokens of one prompt in a step while others wait; default half a step",
+        help="most tokens of one prompt in a step beside others; default a quarter of a step",
         check=at_least(1),
     )
     block_size: int = setting(16, help="tokens per KV block", check=at_least(1))
@@ -111,8 +111,8 @@ class WorkerSettings(ServiceSettings):
 
     @property
     def share_tokens(self) -> int:
-        """Most tokens of one prompt in a step while others wait."""
-        return self.max_share_tokens or max(1, self.max_batch_tokens // 2)
+        """Most tokens of one prompt in a step beside others."""
+        return self.max_share_tokens or max(1, self.max_batch_tokens // 4)
 
     @property
     def for_model(self) -> ModelSettings:

@@ -16,6 +16,7 @@ from common.logprobs import Logprobs
 from common.records import Failure
 from worker.engine.budget import StepBudget
 from worker.engine.containment import run_contained
+from worker.engine.costs import StepCosts
 from worker.engine.ending import EndRule
 from worker.engine.group import SequenceGroup
 from worker.engine.job import Job, Ticket
@@ -40,14 +41,20 @@ class Engine:
     """All sequences of one worker. One owner calls it; nothing here waits but the runner."""
 
     def __init__(
-        self, runner: ModelRunner, limits: EngineLimits, new_text: NewText, clock: Clock
+        self,
+        runner: ModelRunner,
+        limits: EngineLimits,
+        new_text: NewText,
+        clock: Clock,
+        costs: StepCosts | None = None,
     ) -> None:
-        """An idle engine over an empty cache."""
+        """An idle engine over an empty cache; ``costs`` are what was measured of ``runner``."""
         self.pool = BlockPool(runner.num_blocks, runner.block_size)
         self._runner = runner
         self._limits = limits
         self._new_text = new_text
         self._clock = clock
+        self._costs = costs or StepCosts()
         self._roster = Roster()
         self._returned: list[Returned] = []
         self._num_steps = 0
@@ -82,7 +89,11 @@ class Engine:
         return Credit(
             free_seqs=max(0, self._limits.max_seqs - len(sequences)),
             free_blocks=max(0, self.pool.num_free - promised),
-            pending_prefill_tokens=sum(s.num_pending for s in sequences if not s.is_decoding),
+            pending_prefill_tokens=sum(
+                min(s.num_pending, self._limits.max_share_tokens)
+                for s in sequences
+                if not s.is_decoding
+            ),
         )
 
     # What the owner may ask for between steps.
@@ -137,22 +148,24 @@ class Engine:
     # The four parts of a step.
 
     def _admit(self) -> float:
-        """End what is late, make room for what runs, then let groups join in order while they fit. The time."""
+        """End what is late, make room for what runs, then let groups join while they fit. The time."""
         now_s = self._clock()
         for group in self._roster.groups:
             if group.job.deadline_s is not None and group.job.deadline_s <= now_s:
                 _end(group, FinishReason.DEADLINE)
         self._make_room()
-        waiting = self._roster.waiting
-        while waiting and self._limits.fits_now(waiting[0], self.num_running, self.pool):
-            allocated = self._roster.join().try_grow()
+        while (joining := self._roster.next_fitting(self._fits_now)) is not None:
+            self._roster.join(joining)
+            allocated = joining.try_grow()
             assert allocated
         return now_s
 
     def _plan(self) -> list[Share]:
-        budget = StepBudget(self._limits.max_batch_tokens)
         return plan_shares(
-            self._roster.running_sequences, budget, max_share=self._limits.max_share_tokens
+            self._roster.running_sequences,
+            StepBudget(self._limits.max_batch_tokens),
+            self._costs,
+            max_share=self._limits.max_share_tokens,
         )
 
     def _run(self, shares: list[Share]) -> list[RowResult]:
@@ -190,6 +203,9 @@ class Engine:
         )
 
     # Their smaller steps.
+
+    def _fits_now(self, group: SequenceGroup) -> bool:
+        return self._limits.fits_now(group, self.num_running, self.pool)
 
     def _make_room(self) -> None:
         """Cover every known token of what runs; where blocks are missing, the youngest goes."""

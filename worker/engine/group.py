@@ -13,6 +13,7 @@ class SequenceGroup:
         self.job = job
         self.sequences = sequences
         self.is_prompt_told = False
+        self.num_overtakes = 0
 
     @property
     def live(self) -> list[Sequence]:

@@ -10,7 +10,7 @@ from worker.kv.blocks import BlockPool
 class EngineLimits:
     """Bounds of a step and of a text.
 
-    ``max_share_tokens`` bounds one prompt's part of a step while others wait for theirs.
+    ``max_share_tokens`` bounds one prompt's part of a step while others run or wait.
     """
 
     max_seqs: int

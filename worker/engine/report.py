@@ -48,7 +48,10 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What the engine can take now."""
+    """What the engine can take now.
+
+    A long prompt counts among the pending tokens with its share of one step: it takes no more away from a newcomer.
+    """
 
     free_seqs: int
     free_blocks: int

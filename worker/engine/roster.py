@@ -1,10 +1,13 @@
 """Who is at the engine: groups that wait for room, and groups that run, oldest first."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from worker.engine.group import SequenceGroup
 from worker.engine.sequence import Sequence
+
+MAX_OVERTAKES = 8
+"""A group that does not fit yet delays the others for a while at most, and waits for a few of them at most."""
 
 
 class Roster:
@@ -42,11 +45,24 @@ class Roster:
         """The running group that joined last and has not ended."""
         return next((group for group in reversed(self.running) if group.live), None)
 
-    def join(self) -> SequenceGroup:
-        """Let the first waiting group run."""
-        group = self.waiting.popleft()
+    def next_fitting(self, fits: Callable[[SequenceGroup], bool]) -> SequenceGroup | None:
+        """The waiting group that joins next: the first, or one that fits while the first does not.
+
+        The first is overtaken so often and no more: then what becomes free is kept for it.
+        """
+        for group in self.waiting:
+            if fits(group):
+                return group
+            if self.waiting[0].num_overtakes >= MAX_OVERTAKES:
+                return None
+        return None
+
+    def join(self, group: SequenceGroup) -> None:
+        """Let a waiting group run."""
+        if group is not self.waiting[0]:
+            self.waiting[0].num_overtakes += 1
+        self.waiting.remove(group)
         self.running.append(group)
-        return group
 
     def forget(self, group: SequenceGroup) -> None:
         """Part with a group and free its blocks."""

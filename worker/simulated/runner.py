@@ -9,6 +9,7 @@ else overwrote gives other tokens, and the tests that compare tokens see it.
 import time
 from collections.abc import Callable, Sequence
 
+from worker.engine.costs import StepCosts
 from worker.engine.runner import Draw, Drawn, Row, RowFailed, RowResult, Scored
 from worker.simulated.choice import LOOK_BACK_TOKENS, choose_token
 from worker.simulated.scores import scores_of
@@ -44,6 +45,12 @@ class SimulatedRunner:
     def block_size(self) -> int:
         """Tokens per block."""
         return self._settings.block_size
+
+    @property
+    def costs(self) -> StepCosts:
+        """What was set, as if it had been measured."""
+        rate = self._settings.prefill_tokens_per_s
+        return StepCosts(1 / rate if rate else 0.0)
 
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Compute the rows; see ``ModelRunner``."""

@@ -79,7 +79,7 @@ SEQUENCE = {
     "_seen": TOKENS,
     "prompt_logprobs": LOG,  # logged with the first token; computed anew where none is
 }
-GROUP = {"job": BODY, "sequences": TOKENS, "is_prompt_told": ANEW}
+GROUP = {"job": BODY, "sequences": TOKENS, "is_prompt_told": ANEW, "num_overtakes": ANEW}
 OUTPUT_TEXT = {
     "_detokenizer": TOKENS,
     "_matcher": TOKENS,

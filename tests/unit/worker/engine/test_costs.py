@@ -1,0 +1,49 @@
+"""Costs are read off a runner's own times."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.support.fake_clock import FakeClock
+from worker.engine.costs import measure_costs
+from worker.engine.runner import Row, RowResult
+
+
+class TimedRunner:
+    """Takes 1 ms for a token, and as much again for each ``context_tokens`` tokens that it looks back at."""
+
+    block_size = 16
+
+    def __init__(self, clock: FakeClock, num_blocks: int, context_tokens: float) -> None:
+        self.num_blocks = num_blocks
+        self._clock = clock
+        self._context_tokens = context_tokens
+        self.num_runs = 0
+
+    def run(self, rows: Sequence[Row]) -> list[RowResult]:
+        (row,) = rows
+        assert (row.start + len(row.token_ids)) <= len(row.block_ids) * self.block_size
+        assert max(row.block_ids) < self.num_blocks
+        self.num_runs += 1
+        hiccup = 1.0 if self.num_runs % 3 == 1 else 0.0
+        self._clock.advance(
+            hiccup + 0.001 * len(row.token_ids) * (1 + row.start / self._context_tokens)
+        )
+        return [None]
+
+
+@pytest.mark.parametrize("num_blocks", [3, 8, 10_000])
+def test_what_was_spent_is_found(num_blocks: int) -> None:
+    """Both numbers come out as they went in, however small the pool, and disturbed runs do not count."""
+    clock = FakeClock()
+    costs = measure_costs(TimedRunner(clock, num_blocks, 500.0), 512, clock)
+    assert costs.token_s == pytest.approx(0.001)
+    if num_blocks > 4:
+        assert costs.context_tokens == pytest.approx(500.0)
+
+
+def test_no_time_means_no_costs() -> None:
+    """A runner that takes no time is no reason to divide by it."""
+    clock = FakeClock()
+    costs = measure_costs(TimedRunner(clock, 100, float("inf")), 512, lambda: 0.0)
+    assert (costs.token_s, costs.context_tokens) == (0.0, float("inf"))
