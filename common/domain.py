@@ -224,6 +224,8 @@ class GenerationRequest:
     client_request_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     output: OutputOptions = OutputOptions()
+    cache_salt: str = ""
+    bypass_prefix_cache: bool = False
     resumable: bool = False
     hold: bool = True
     trace: TraceContext = TraceContext()

@@ -116,6 +116,8 @@ class Preparation:
                     client_request_id=draft.client_request_id,
                     labels=dict(draft.labels),
                     output=output_of(draft.output),
+                    cache_salt=draft.cache_salt,
+                    bypass_prefix_cache=draft.bypass_prefix_cache,
                     resumable=draft.resumable,
                     hold=draft.hold,
                     trace=context_of(span),

@@ -108,6 +108,8 @@ def _engine(settings: WorkerSettings, loaded: Loaded) -> Engine:
         max_share_tokens=settings.share_tokens,
         context_tokens=loaded.card.context_tokens,
         eos_token_ids=frozenset(loaded.card.eos_token_ids),
+        prefix_cache=settings.prefix_cache,
+        cache_ttl_s=settings.cache_ttl_s,
     )
     texts = Texts(loaded.card.tokenizer_json)
     return Engine(loaded.runner, limits, texts.text_of, monotonic_s, loaded.costs)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NoReturn, Self
 
-from worker.engine.runner import ModelRunner, Row, RowResult
+from worker.engine.block_store import BlockStore, PagedRunner
+from worker.engine.runner import Row, RowResult
 
 FAULT_EXIT_CODE = 137
 """As after kill -9."""
@@ -59,7 +60,7 @@ class FaultyRunner:
 
     def __init__(
         self,
-        runner: ModelRunner,
+        runner: PagedRunner,
         faults: Sequence[Fault],
         *,
         exit_process: Callable[[int], NoReturn] = os._exit,
@@ -80,6 +81,11 @@ class FaultyRunner:
     def block_size(self) -> int:
         """Tokens per block."""
         return self._runner.block_size
+
+    @property
+    def blocks(self) -> BlockStore:
+        """The contents of its blocks."""
+        return self._runner.blocks
 
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Let the faults act, then compute."""

@@ -10,8 +10,8 @@ from typing import Any
 from common.clock import monotonic_s
 from common.model_card import ModelCard
 from common.server import CannotServe
+from worker.engine.block_store import PagedRunner
 from worker.engine.costs import StepCosts, measure_costs
-from worker.engine.runner import ModelRunner
 from worker.faults import FaultyRunner
 from worker.settings import EngineKind, WorkerSettings
 from worker.simulated.card import simulated_card
@@ -26,7 +26,7 @@ _LOADER = "load-model"
 class Loaded:
     """Something that computes, warm, its card, and what computing costs."""
 
-    runner: ModelRunner
+    runner: PagedRunner
     card: ModelCard
     costs: StepCosts
 

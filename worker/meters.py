@@ -6,7 +6,7 @@ from common.clock import monotonic_s
 from common.metrics import Metrics, model_labels
 from common.token_gaps import Labels
 from worker.engine.engine import PREEMPTED
-from worker.engine.report import StepReport
+from worker.engine.report import CacheReport, StepReport
 from worker.session.engine_thread import EngineStatus
 
 
@@ -38,7 +38,9 @@ class WorkerMeters:
         for counter in (
             metrics.prompt_tokens,
             metrics.generation_tokens,
-            metrics.preemptions,
+            metrics.num_preemptions,
+            metrics.prefix_cache_queries,
+            metrics.prefix_cache_hits,
             metrics.session_reconnects,
         ):
             counter.add(0, dict(self._labels))
@@ -56,13 +58,24 @@ class WorkerMeters:
             metrics.generation_tokens.add(num_generated, labels)
         num_preempted = sum(returned.reason == PREEMPTED for returned in report.returned)
         if num_preempted:
-            metrics.preemptions.add(num_preempted, labels)
+            metrics.num_preemptions.add(num_preempted, labels)
+        self._observe_cache(report.cache)
         num_tokens = report.prefill_tokens + report.decode_seqs
         if num_tokens:
             metrics.step_time.record(report.duration_s, labels)
             metrics.step_tokens.record(num_tokens, labels)
         if report.decode_seqs:
             metrics.batch_size.record(report.decode_seqs, labels)
+
+    def _observe_cache(self, cache: CacheReport) -> None:
+        metrics, labels = self._metrics, dict(self._labels)
+        if cache.queried_tokens:
+            metrics.prefix_cache_queries.add(cache.queried_tokens, labels)
+            metrics.prefix_cache_hits.add(cache.hit_tokens, labels)
+        if cache.lifetimes_s:
+            metrics.prefix_cache_evictions.add(len(cache.lifetimes_s), labels)
+        for lifetime_s in cache.lifetimes_s:
+            metrics.kv_block_lifetime.record(lifetime_s, labels)
 
     def count_prompt(self, num_tokens: int) -> None:
         """A prompt was taken up."""

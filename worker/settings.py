@@ -62,6 +62,10 @@ class WorkerSettings(ServiceSettings):
     kv_memory_mb: int | None = setting(
         None, help="KV memory in MiB; default what is free beside the model", check=at_least(1)
     )
+    prefix_cache: bool = setting(True, help="reuse computed blocks of equal beginnings")
+    cache_ttl_s: float = setting(
+        1800.0, help="seconds that a cached block is kept for nobody", check=above(0)
+    )
     kv_blocks: int | None = setting(
         None, help="KV blocks, instead of kv_memory_mb", check=at_least(1)
     )

@@ -26,7 +26,6 @@ def _rest(draft: Draft) -> Iterator[str]:
     asked_for = {
         "constraint": draft.constraint is not None,
         "adapter": draft.adapter,
-        "cache_salt": draft.cache_salt,
         "use_response_cache": draft.use_response_cache,
     }
     yield from (name for name, value in asked_for.items() if value)

@@ -9,11 +9,10 @@ oldest is never given back for another's sake, and no job runs that could not fi
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from common.domain import Clock, FinishReason
-from common.logprobs import Logprobs
 from common.records import Failure
+from worker.engine.block_store import PagedRunner
 from worker.engine.budget import StepBudget
 from worker.engine.containment import run_contained
 from worker.engine.costs import StepCosts
@@ -21,17 +20,24 @@ from worker.engine.ending import EndRule
 from worker.engine.group import SequenceGroup
 from worker.engine.job import Job, Ticket
 from worker.engine.limits import EngineLimits
+from worker.engine.memory import KvMemory
 from worker.engine.plan import Share, plan_shares
 from worker.engine.report import Credit, Returned, SequenceOutput, StepReport
 from worker.engine.roster import Roster
-from worker.engine.runner import Drawn, ModelRunner, RowFailed, RowResult, Scored
+from worker.engine.runner import Drawn, RowFailed, RowResult, Scored
 from worker.engine.sequence import Sequence
+from worker.engine.telling import Told, output_of, told_of
 from worker.engine.text_stream import TextStream
 from worker.kv.block_table import BlockTable
 from worker.kv.blocks import BlockPool
+from worker.kv.prefix_cache import PrefixCache
+from worker.kv.prefix_chain import PrefixChain
 
 DOES_NOT_FIT = "DOES_NOT_FIT"
 PREEMPTED = "preempted"
+
+AHEAD_TOKENS = 32
+"""A group joins only where everybody can then generate so many tokens before blocks run out."""
 
 NewText = Callable[[Job], TextStream]
 """Makes the text of a sequence that continues the job's prompt."""
@@ -42,7 +48,7 @@ class Engine:
 
     def __init__(
         self,
-        runner: ModelRunner,
+        runner: PagedRunner,
         limits: EngineLimits,
         new_text: NewText,
         clock: Clock,
@@ -50,6 +56,8 @@ class Engine:
     ) -> None:
         """An idle engine over an empty cache; ``costs`` are what was measured of ``runner``."""
         self.pool = BlockPool(runner.num_blocks, runner.block_size)
+        self.cache = PrefixCache(self.pool, limits.cache_ttl_s)
+        self._memory = KvMemory(self.pool, self.cache, runner.blocks)
         self._runner = runner
         self._limits = limits
         self._new_text = new_text
@@ -57,6 +65,7 @@ class Engine:
         self._costs = costs or StepCosts()
         self._roster = Roster()
         self._returned: list[Returned] = []
+        self._num_submitted = 0
         self._num_steps = 0
 
     def step(self) -> StepReport:
@@ -69,7 +78,8 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step would do or tell anything."""
-        return bool(self._roster.waiting or self._roster.running or self._returned)
+        roster = self._roster
+        return bool(roster.waiting or roster.running or self._returned or self.cache.has_news)
 
     @property
     def num_running(self) -> int:
@@ -84,14 +94,15 @@ class Engine:
     @property
     def credit(self) -> Credit:
         """What it can take now; everything submitted is taken off already."""
-        sequences = list(self._roster.sequences)
-        promised = sum(group.missing_blocks for group in self._roster.waiting)
+        roster = self._roster
+        promised = sum(group.missing_blocks(self.pool.block_size) for group in roster.waiting)
+        pending = [*roster.working_sequences, *(g.live[0] for g in roster.waiting if g.live)]
         return Credit(
-            free_seqs=max(0, self._limits.max_seqs - len(sequences)),
+            free_seqs=max(0, self._limits.max_seqs - sum(1 for _ in roster.sequences)),
             free_blocks=max(0, self.pool.num_free - promised),
             pending_prefill_tokens=sum(
                 min(s.num_pending, self._limits.max_share_tokens)
-                for s in sequences
+                for s in pending
                 if not s.is_decoding
             ),
         )
@@ -103,7 +114,9 @@ class Engine:
         earlier = self._roster.find(job.ticket.request_id)
         if earlier is not None:
             self._roster.forget(earlier)
-        group = SequenceGroup(job, [self._new_sequence(job, index) for index in job.choices])
+        self._num_submitted += 1
+        sequences = [self._new_sequence(job, index) for index in job.choices]
+        group = SequenceGroup(job, sequences, self._num_submitted)
         self._roster.waiting.append(group)
         if not self._limits.fits_alone(group, self.pool):
             _end(
@@ -134,35 +147,34 @@ class Engine:
             self._give_back(group, reason)
 
     def reset(self) -> None:
-        """Forget everything and tell nothing."""
+        """Forget every request and tell nothing; what the prefix cache holds stays."""
         for group in self._roster.groups:
             self._roster.forget(group)
         self._returned.clear()
+        self.cache.take_changes()
 
     def check_integrity(self) -> None:
         """Assert that the running sequences hold exactly the blocks that are not free."""
-        assert all(s.num_computed <= s.blocks.capacity_tokens for s in self._roster.sequences)
         assert not any(s.blocks.block_ids for g in self._roster.waiting for s in g.sequences)
-        self.pool.check_integrity(s.blocks.block_ids for s in self._roster.sequences)
+        self._memory.check_integrity(self._roster.sequences)
 
     # The four parts of a step.
 
     def _admit(self) -> float:
         """End what is late, make room for what runs, then let groups join while they fit. The time."""
         now_s = self._clock()
+        self.cache.expire(now_s)
         for group in self._roster.groups:
             if group.job.deadline_s is not None and group.job.deadline_s <= now_s:
                 _end(group, FinishReason.DEADLINE)
         self._make_room()
-        while (joining := self._roster.next_fitting(self._fits_now)) is not None:
-            self._roster.join(joining)
-            allocated = joining.try_grow()
-            assert allocated
+        while self._roster.try_join(self._try_seat):
+            pass
         return now_s
 
     def _plan(self) -> list[Share]:
         return plan_shares(
-            self._roster.running_sequences,
+            self._roster.working_sequences,
             StepBudget(self._limits.max_batch_tokens),
             self._costs,
             max_share=self._limits.max_share_tokens,
@@ -177,19 +189,21 @@ class Engine:
     def _settle(self, shares: list[Share], results: list[RowResult], began_s: float) -> StepReport:
         """Take in what was computed, part with what ended, and tell it."""
         decode_seqs = sum(share.sequence.is_decoding for share in shares)
-        drawn: dict[Sequence, _Told] = {}
+        drawn: dict[Sequence, Told] = {}
         for share, result in zip(shares, results, strict=True):
             sequence = share.sequence
             if isinstance(result, RowFailed):
-                failure = Failure("INTERNAL", result.message, result.reason)
-                sequence.end(FinishReason.ERROR, failure)
+                self._fail(sequence, result)
                 continue
             if isinstance(result, Scored):
                 sequence.scored(result.scores)
                 result = result.drawn
             sequence.computed(share.num_tokens)
-            if isinstance(result, Drawn):
-                drawn[sequence] = _told(sequence, result)
+            if isinstance(result, Drawn) and sequence.finish is None:
+                self._memory.publish(sequence)
+                drawn[sequence] = told_of(sequence, result)
+        for group in self._roster.running:
+            self._memory.fork(group)
         outputs = tuple(self._part(drawn))
         returned, self._returned = tuple(self._returned), []
         return StepReport(
@@ -200,12 +214,27 @@ class Engine:
             duration_s=self._clock() - began_s,
             prefill_tokens=sum(share.num_tokens for share in shares) - decode_seqs,
             decode_seqs=decode_seqs,
+            cache=self._memory.report(),
         )
 
     # Their smaller steps.
 
-    def _fits_now(self, group: SequenceGroup) -> bool:
-        return self._limits.fits_now(group, self.num_running, self.pool)
+    def _try_seat(self, group: SequenceGroup) -> bool:
+        """Give a waiting group its blocks, if there are slots, and room for everybody to go on for a while."""
+        if self.num_running + len(group.live) > self._limits.max_seqs:
+            return False
+        size, running = self.pool.block_size, self._roster.running
+        reserve = sum(other.missing_blocks(size, AHEAD_TOKENS) for other in running)
+        if running:
+            ahead = group.missing_blocks(size, AHEAD_TOKENS) - group.missing_blocks(size, 0)
+            reserve += ahead
+        return self._memory.try_seat(group, reserve)
+
+    def _fail(self, sequence: Sequence, failed: RowFailed) -> None:
+        """A failed row ends its request: nobody wants some of its choices, and none gives a sound answer."""
+        self._memory.distrust(sequence)
+        group = next(g for g in self._roster.running if sequence in g.sequences)
+        _end(group, FinishReason.ERROR, Failure("INTERNAL", failed.message, failed.reason))
 
     def _make_room(self) -> None:
         """Cover every known token of what runs; where blocks are missing, the youngest goes."""
@@ -213,17 +242,17 @@ class Engine:
             if sequence.finish is not None:
                 sequence.blocks.release()
         for group in list(self._roster.running):
-            while group in self._roster.running and not group.try_grow():
+            while group in self._roster.running and not self._memory.try_grow(group):
                 youngest = self._roster.youngest_live()
                 assert youngest is not None
                 self._give_back(youngest, PREEMPTED)
 
-    def _part(self, drawn: "dict[Sequence, _Told]") -> Iterator[SequenceOutput]:
+    def _part(self, drawn: dict[Sequence, Told]) -> Iterator[SequenceOutput]:
         """The outputs of all groups; ended sequences leave, and their blocks are free."""
         for group in self._roster.groups:
             for sequence in list(group.sequences):
                 if sequence in drawn or sequence.finish is not None:
-                    yield _output(group, sequence, drawn.get(sequence))
+                    yield output_of(group, sequence, drawn.get(sequence))
             for sequence in group.sequences:
                 if sequence.finish is not None:
                     sequence.blocks.release()
@@ -235,7 +264,9 @@ class Engine:
         left_tokens = self._limits.context_tokens - len(job.prompt_token_ids)
         max_generated = min(job.stop.max_tokens, left_tokens)
         rule = EndRule(job.stop, self._limits.eos_token_ids, max_generated)
-        return Sequence(job, index, rule, self._new_text(job), BlockTable(self.pool))
+        root = job.prefix_root if self._limits.prefix_cache else None
+        chain = PrefixChain(root, self.pool.block_size)
+        return Sequence(job, index, rule, self._new_text(job), BlockTable(self.pool), chain)
 
     def _give_back(self, group: SequenceGroup, reason: str) -> None:
         """Return a group to the queue, unless all of it has ended and only waits to be told."""
@@ -247,36 +278,3 @@ class Engine:
 def _end(group: SequenceGroup, reason: FinishReason, failure: Failure | None = None) -> None:
     for sequence in group.sequences:
         sequence.end(reason, failure)
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What is told of a token that was drawn."""
-
-    token_ids: tuple[int, ...] = ()
-    text: str = ""
-    logprobs: tuple[Logprobs, ...] = ()
-
-
-def _told(sequence: Sequence, drawn: Drawn) -> _Told:
-    text = sequence.append(drawn.token_id)
-    if drawn.scores is None:
-        return _Told((drawn.token_id,), text)
-    return _Told((drawn.token_id,), text, (sequence.logprobs_of(drawn.token_id, drawn.scores),))
-
-
-def _output(group: SequenceGroup, sequence: Sequence, told: _Told | None) -> SequenceOutput:
-    tells_prompt = group.has_begun and not group.is_prompt_told
-    group.is_prompt_told = group.is_prompt_told or tells_prompt
-    told = told or _Told()
-    return SequenceOutput(
-        ticket=group.job.ticket,
-        index=sequence.index,
-        token_ids=told.token_ids,
-        text=told.text,
-        text_chars=tuple(len(told.text) for _ in told.token_ids),
-        finish=sequence.finish,
-        took_up_prompt=tells_prompt,
-        logprobs=told.logprobs,
-        prompt_logprobs=group.prompt_logprobs if tells_prompt else (),
-    )

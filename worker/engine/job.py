@@ -20,7 +20,7 @@ class Job:
     """A request, and what is generated of it already.
 
     ``generated`` holds the logged tokens by choice: generation continues behind them. ``deadline_s`` is a moment
-    of the engine's clock.
+    of the engine's clock. ``prefix_root`` is where the text's prefix keys begin; None keeps it out of the prefix cache.
     """
 
     ticket: Ticket
@@ -31,6 +31,7 @@ class Job:
     generated: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     finished_choices: frozenset[int] = frozenset()
     output: OutputOptions = field(default_factory=OutputOptions)
+    prefix_root: bytes | None = None
 
     @property
     def scores_prompt(self) -> bool:

@@ -1,5 +1,6 @@
 """What the engine tells after a step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.domain import FinishReason, MatchedStop
@@ -24,7 +25,8 @@ class SequenceOutput:
 
     ``text_chars[i]`` characters of ``text`` became certain with token ``i``. A stop token or end-of-sequence token
     is among ``token_ids`` (it was generated and counts) but gives no text. ``took_up_prompt`` is true on
-    the first output of a dispatch whose computation had begun. ``logprobs`` has an entry for each token or none.
+    the first output of a dispatch whose computation had begun; ``cached_tokens`` of its prompt were found computed.
+    ``logprobs`` has an entry for each token or none.
     """
 
     ticket: Ticket
@@ -36,6 +38,7 @@ class SequenceOutput:
     took_up_prompt: bool = False
     logprobs: tuple[Logprobs, ...] = ()
     prompt_logprobs: tuple[Logprobs, ...] = ()
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,20 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheReport:
+    """What became of the prefix cache: short hashes that can be found now, and that cannot any more.
+
+    ``queried_tokens`` of new prompts were looked for, ``hit_tokens`` found. ``lifetimes_s`` are those of evicted blocks.
+    """
+
+    added: Sequence[int] = ()
+    evicted: Sequence[int] = ()
+    lifetimes_s: Sequence[float] = ()
+    queried_tokens: int = 0
+    hit_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StepReport:
     """Everything one step brought forth."""
 
@@ -69,3 +86,4 @@ class StepReport:
     duration_s: float
     prefill_tokens: int
     decode_seqs: int
+    cache: CacheReport = CacheReport()

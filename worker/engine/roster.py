@@ -33,6 +33,11 @@ class Roster:
         """The sequences that run and have not ended."""
         return (sequence for group in self.running for sequence in group.live)
 
+    @property
+    def working_sequences(self) -> Iterator[Sequence]:
+        """The running sequences that have something to compute now."""
+        return (sequence for group in self.running for sequence in group.working)
+
     def find(self, request_id: str, attempt: int | None = None) -> SequenceGroup | None:
         """The group of a request, if it is here and of this attempt (None for any)."""
         for group in self.groups:
@@ -45,24 +50,21 @@ class Roster:
         """The running group that joined last and has not ended."""
         return next((group for group in reversed(self.running) if group.live), None)
 
-    def next_fitting(self, fits: Callable[[SequenceGroup], bool]) -> SequenceGroup | None:
-        """The waiting group that joins next: the first, or one that fits while the first does not.
+    def try_join(self, try_seat: Callable[[SequenceGroup], bool]) -> bool:
+        """Let the first waiting group run that finds a seat; whether one did.
 
-        The first is overtaken so often and no more: then what becomes free is kept for it.
+        The first in the line is overtaken so often and no more: then what becomes free is kept for it.
         """
         for group in self.waiting:
-            if fits(group):
-                return group
+            if try_seat(group):
+                if group is not self.waiting[0]:
+                    self.waiting[0].num_overtakes += 1
+                self.waiting.remove(group)
+                self.running.append(group)
+                return True
             if self.waiting[0].num_overtakes >= MAX_OVERTAKES:
-                return None
-        return None
-
-    def join(self, group: SequenceGroup) -> None:
-        """Let a waiting group run."""
-        if group is not self.waiting[0]:
-            self.waiting[0].num_overtakes += 1
-        self.waiting.remove(group)
-        self.running.append(group)
+                return False
+        return False
 
     def forget(self, group: SequenceGroup) -> None:
         """Part with a group and free its blocks."""

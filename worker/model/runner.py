@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
+from worker.engine.block_store import BlockStore
 from worker.engine.runner import Row, RowResult
 from worker.kv.cache import PagedCache
+from worker.kv.tensor_blocks import TensorBlocks
 from worker.model.decoder import Decoder
 from worker.model.layout import StepLayout
 from worker.model.scoring import run_rows
@@ -18,6 +20,7 @@ class TorchRunner:
         """Nothing else may write to ``cache``."""
         self._decoder = decoder
         self._cache = cache
+        self._blocks = TensorBlocks(cache.stores)
 
     @property
     def num_blocks(self) -> int:
@@ -28,6 +31,11 @@ class TorchRunner:
     def block_size(self) -> int:
         """Tokens per block."""
         return self._cache.block_size
+
+    @property
+    def blocks(self) -> BlockStore:
+        """The contents of its blocks."""
+        return self._blocks
 
     @torch.inference_mode()
     def run(self, rows: Sequence[Row]) -> list[RowResult]:

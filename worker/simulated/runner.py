@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from worker.engine.costs import StepCosts
 from worker.engine.runner import Draw, Drawn, Row, RowFailed, RowResult, Scored
+from worker.simulated.blocks import SimulatedBlocks
 from worker.simulated.choice import LOOK_BACK_TOKENS, choose_token
 from worker.simulated.scores import scores_of
 from worker.simulated.settings import SimulatedSettings
@@ -32,9 +33,9 @@ class SimulatedRunner:
         """An empty cache."""
         self._settings = settings
         self._sleep = sleep
-        num_slots = settings.kv_blocks * settings.block_size
-        self._hashes = [0] * num_slots
-        self._tokens = [0] * num_slots
+        self.blocks = SimulatedBlocks(settings.kv_blocks, settings.block_size)
+        self._hashes = self.blocks.hashes
+        self._tokens = self.blocks.tokens
 
     @property
     def num_blocks(self) -> int:

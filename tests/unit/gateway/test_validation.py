@@ -274,7 +274,6 @@ def test_all_missing_features_are_named_together() -> None:
         sampling=SamplingDraft(n=2),
         constraint=ConstraintDraft("regex", "a"),
         adapter="lora",
-        cache_salt="s",
         use_response_cache=True,
     )
     with pytest.raises(NotImplementedYet) as caught:
@@ -283,6 +282,5 @@ def test_all_missing_features_are_named_together() -> None:
         "sampling.n",
         "constraint",
         "adapter",
-        "cache_salt",
         "use_response_cache",
     )

@@ -21,6 +21,7 @@ from common.domain import (
     TraceContext,
 )
 from common.logprobs import Logprobs, TokenLogprob
+from common.prefix_keys import root_key
 from common.records import (
     ChoiceProgress,
     Failure,
@@ -65,6 +66,7 @@ JOB = {
     "generated": LOG,
     "finished_choices": LOG,
     "output": BODY,
+    "prefix_root": BODY,
 }
 TICKET = {"request_id": BODY, "epoch": RECORD, "attempt": ANEW}
 SEQUENCE = {
@@ -73,13 +75,23 @@ SEQUENCE = {
     "blocks": ANEW,
     "token_ids": TOKENS,
     "num_computed": ANEW,
+    "num_published": ANEW,
+    "follows": ANEW,
+    "_chain": BODY,
     "finish": NEVER,
     "_rule": BODY,
     "_text": TOKENS,
     "_seen": TOKENS,
     "prompt_logprobs": LOG,  # logged with the first token; computed anew where none is
 }
-GROUP = {"job": BODY, "sequences": TOKENS, "is_prompt_told": ANEW, "num_overtakes": ANEW}
+GROUP = {
+    "job": BODY,
+    "sequences": TOKENS,
+    "is_prompt_told": ANEW,
+    "num_overtakes": ANEW,
+    "number": ANEW,
+    "cached_tokens": ANEW,
+}
 OUTPUT_TEXT = {
     "_detokenizer": TOKENS,
     "_matcher": TOKENS,
@@ -195,8 +207,8 @@ REQUEST_BODY = {
     "tenant": BODY,
     "client_request_id": BODY,
     "labels": BODY,
-    "cache_salt": REFUSED,
-    "bypass_prefix_cache": REFUSED,
+    "cache_salt": BODY,
+    "bypass_prefix_cache": BODY,
     "adapter": REFUSED,
     "resumable": BODY,
     "hold": BODY,
@@ -321,6 +333,8 @@ REQUEST = GenerationRequest(
     output=OutputOptions(
         token_ids=False, logprobs=True, top_logprobs=2, prompt_logprobs=True, echo=True
     ),
+    cache_salt="s",
+    bypass_prefix_cache=True,
     resumable=True,
     hold=False,
     trace=TraceContext("tp", "ts"),
@@ -383,4 +397,8 @@ def test_a_worker_gets_all_of_it():
         generated={0: (1, 2), 1: (3,)},
         finished_choices=frozenset({1}),
         output=REQUEST.output,
+        prefix_root=None,
     )
+    assignment.body.bypass_prefix_cache = False
+    root = root_key(tenant="t", salt="s", revision="r")
+    assert job_from_pb(assignment, 10.0).prefix_root == root

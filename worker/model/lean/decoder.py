@@ -11,6 +11,7 @@ from worker.engine.runner import Row
 from worker.kernels.arrays import Array, round_up, zeros
 from worker.kernels.library import KernelsMissing, load
 from worker.kernels.structs import Layer, Model, Step
+from worker.model.lean.blocks import ArrayBlocks
 from worker.model.lean.spec import LeanSpec
 from worker.model.lean.weights import LayerWeights, LeanWeights
 
@@ -64,6 +65,7 @@ class LeanDecoder:
             num_blocks * block_size * spec.kv_heads * round_up(spec.head_dim, _DIM_STEP),
         )
         self._pool = zeros(shape, np.uint16)
+        self.blocks = ArrayBlocks(self._pool, num_blocks)
         self._layers = (Layer * spec.num_layers)(
             *(
                 _layer(layer, store, window)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from worker.engine.block_store import BlockStore
 from worker.engine.runner import Row, RowResult
 from worker.model.lean.decoder import LeanDecoder
 from worker.model.scoring import run_rows
@@ -25,6 +26,11 @@ class LeanRunner:
     def block_size(self) -> int:
         """Tokens per block."""
         return self.decoder.block_size
+
+    @property
+    def blocks(self) -> BlockStore:
+        """The contents of its blocks."""
+        return self.decoder.blocks
 
     @torch.inference_mode()
     def run(self, rows: Sequence[Row]) -> list[RowResult]:

@@ -1,8 +1,9 @@
 """One bad row does not take its batch mates along."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
+from structlog.testing import capture_logs
 
 from common.domain import FinishReason
 from tests.support.engines import make_engine, make_job, run_all, run_alone
@@ -13,6 +14,13 @@ from worker.simulated.runner import SimulatedRunner
 from worker.simulated.settings import SimulatedSettings
 
 POISON = ord("!")
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Rendering the errors on purpose would take most of the time."""
+    with capture_logs():
+        yield
 
 
 class CountingRunner:
