@@ -181,12 +181,14 @@ class TraceContext:
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """What a request for a model has to stay inside."""
+    """What a request for a model has to stay inside; ``max_choices`` 0 is unknown."""
 
     context_tokens: int
     vocab_size: int
     kv_capacity_tokens: int
     default_max_tokens: int
+    kv_block_tokens: int = 1
+    max_choices: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,7 @@ class OrderingHeader:
     seed: int = 0
     wants_token_ids: bool = True
     has_deadline: bool = False
+    num_choices: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,3 +16,10 @@ def blocks_needed(prompt_tokens: int, max_tokens: int, num_choices: int, block_s
     each = -(-longest // block_size)
     shared = shared_blocks(prompt_tokens, block_size) if num_choices > 1 else 0
     return shared + num_choices * (each - shared)
+
+
+def most_tokens(prompt_tokens: int, num_choices: int, num_blocks: int, block_size: int) -> int:
+    """The largest ``max_tokens`` with which the request fits ``num_blocks``; 0 or less when none does."""
+    shared = shared_blocks(prompt_tokens, block_size) if num_choices > 1 else 0
+    each = shared + (num_blocks - shared) // num_choices
+    return each * block_size - prompt_tokens

@@ -58,6 +58,7 @@ class Prepared:
             seed=request.sampling.seed,
             wants_token_ids=request.output.token_ids,
             has_deadline=self.has_deadline,
+            num_choices=request.sampling.n,
         )
 
 
@@ -97,6 +98,7 @@ class Preparation:
                 draft.stop.max_tokens,
                 len(tokens),
                 model.limits,
+                num_choices=draft.sampling.n or 1,
                 min_tokens=draft.stop.min_tokens or 0,
             )
             check_prompt_logprobs(draft.output, len(tokens))

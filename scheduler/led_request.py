@@ -86,6 +86,7 @@ class LedRequest:
         self.key = str(self.id)
         self.level = self.header.priority
         self.gateways = frozenset({self.log})
+        self.num_choices = self.header.num_choices
         self.restore(self.progress)
 
     def restore(self, progress: Progress) -> None:
@@ -166,6 +167,7 @@ class LedRequest:
             hold=header.hold,
             model_revision=header.model_revision,
             has_deadline=header.has_deadline,
+            num_choices=self.num_choices,
             alone=self.is_suspect,
             is_charged=self.is_charged,
         )

@@ -150,4 +150,5 @@ class WorkerSettings(ServiceSettings):
             block_size=self.block_size,
             context_tokens=self.context_tokens or SIMULATED_CONTEXT_TOKENS,
             eos_every=self.eos_every,
+            max_seqs=self.max_seqs,
         )

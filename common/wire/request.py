@@ -81,6 +81,7 @@ def encode_header(header: OrderingHeader) -> bytes:
         seed=header.seed,
         output=vocabulary.output_to_pb(OutputOptions(token_ids=header.wants_token_ids)),
         has_deadline=header.has_deadline,
+        num_choices=header.num_choices,
     ).SerializeToString()
 
 
@@ -103,6 +104,7 @@ def decode_header(data: bytes) -> OrderingHeader:
         model_revision=message.model_revision,
         seed=message.seed,
         wants_token_ids=vocabulary.wants_token_ids(message.output),
+        num_choices=max(1, message.num_choices),
         trace=TraceContext(message.traceparent, message.tracestate),
         has_deadline=message.has_deadline,
     )

@@ -58,6 +58,7 @@ def make_job(
     attempt: int = 1,
     deadline_s: float | None = None,
     generated: dict[int, tuple[int, ...]] | None = None,
+    finished_choices: frozenset[int] = frozenset(),
     prefix_root: bytes | None = None,
     prompt_token_ids: tuple[int, ...] | None = None,
 ) -> Job:
@@ -69,6 +70,7 @@ def make_job(
         stop=stop or StopConditions(max_tokens=max_tokens),
         deadline_s=deadline_s,
         generated=generated or {},
+        finished_choices=finished_choices,
         prefix_root=prefix_root,
     )
 

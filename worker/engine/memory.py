@@ -69,7 +69,7 @@ class KvMemory:
         first_own = shared_blocks(len(group.job.prompt_token_ids), self.pool.block_size)
         for sequence in group.live:
             leader = sequence.follows
-            wanted = min(len(group.job.prompt_token_ids), sequence.num_known - 1)
+            wanted = _prompt_to_share(sequence)
             if leader is None or leader.num_computed < wanted:
                 continue
             for index in range(first_own, self.pool.blocks_for(wanted)):
@@ -123,9 +123,10 @@ class KvMemory:
     def _begin(
         self, sequence: Sequence, found: list[int], first: Sequence, num_shared: int
     ) -> None:
-        if sequence is first or len(found) >= num_shared:
+        num_found = len(found) * self.pool.block_size
+        if sequence is first or num_found >= _prompt_to_share(sequence):
             sequence.blocks.begin_with(found)
-            sequence.num_computed = len(found) * self.pool.block_size
+            sequence.num_computed = num_found
             sequence.num_published = len(found)
             return
         # What it found of its own is the beginning of what the first holds.
@@ -143,3 +144,8 @@ class KvMemory:
         group.cached_tokens = min(len(found[0]) * self.pool.block_size, num_prompt)
         self._counts.queried_tokens += num_prompt
         self._counts.hit_tokens += group.cached_tokens
+
+
+def _prompt_to_share(sequence: Sequence) -> int:
+    """Tokens of the prompt that a choice need not compute: all, but for the one that it draws its next token from."""
+    return min(len(sequence.job.prompt_token_ids), sequence.num_known - 1)

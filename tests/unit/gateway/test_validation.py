@@ -271,7 +271,6 @@ def test_all_missing_features_are_named_together() -> None:
     draft = Draft(
         "m",
         TEXT,
-        sampling=SamplingDraft(n=2),
         constraint=ConstraintDraft("regex", "a"),
         adapter="lora",
         use_response_cache=True,
@@ -279,7 +278,6 @@ def test_all_missing_features_are_named_together() -> None:
     with pytest.raises(NotImplementedYet) as caught:
         refuse_unimplemented(draft)
     assert caught.value.fields == (
-        "sampling.n",
         "constraint",
         "adapter",
         "use_response_cache",

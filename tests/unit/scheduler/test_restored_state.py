@@ -143,7 +143,7 @@ LED_REQUEST = {
     "gateways": RECORD,  # with the next heartbeat
     "is_taking": ANEW,
     "is_recovering": ANEW,
-    "num_choices": BODY,
+    "num_choices": HEADER,
     "seed": BODY,
     "next_seq": LOG,
     "has_prompt": LOG,
@@ -228,6 +228,7 @@ INBOX_HEADER = {
     "seed": HEADER,
     "output": HEADER,
     "has_deadline": HEADER,
+    "num_choices": HEADER,
 }
 ASSIGNMENT = {
     "body": BODY,
@@ -342,7 +343,7 @@ REQUEST = GenerationRequest(
 )
 HEADER_VALUE = OrderingHeader(
     "t", Priority.HIGH, 2, 6, hold=False, model_revision="r", trace=TraceContext("tp", "ts"),
-    seed=3, wants_token_ids=False, has_deadline=True,
+    seed=3, wants_token_ids=False, has_deadline=True, num_choices=2,
 )  # fmt: skip
 FAILURE = Failure("INTERNAL", "m", "R", {"k": "v"})
 TIMINGS = Timings(1.0, 2.0, 3.0, 4.0, 5)
