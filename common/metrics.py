@@ -75,6 +75,7 @@ class Metrics:
         self._add_queue(meter)
         self._add_requests(meter)
         self._add_engine(meter)
+        self._add_preemption(meter)
         self._add_prefix_cache(meter)
         self._add_links(meter)
         self._add_machine(meter)
@@ -188,11 +189,19 @@ class Metrics:
         self.step_time = seconds(meter, "step_time", "time of an engine step", STEP_BOUNDS_S)
         self.batch_size = sizes(meter, "batch_size", "sequences of a step", BATCH_BOUNDS)
         self.step_tokens = sizes(meter, "step_tokens", "tokens computed by a step", TOKEN_BOUNDS)
+        self.row_failures = counter(
+            meter, "row_failures", "sequences that failed alone, by reason"
+        )
+
+    def _add_preemption(self, meter: Meter) -> None:
         self.num_preemptions = counter(
             meter, "num_preemptions", "requests that lost their blocks to older ones"
         )
-        self.row_failures = counter(
-            meter, "row_failures", "sequences that failed alone, by reason"
+        self.swapped_blocks = counter(
+            meter, "swapped_blocks", "blocks saved to host memory by pre-emptions"
+        )
+        self.recomputed_tokens = counter(
+            meter, "recomputed_tokens", "tokens computed that had been computed before"
         )
 
     def _add_prefix_cache(self, meter: Meter) -> None:

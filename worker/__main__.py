@@ -27,6 +27,7 @@ from worker.text.texts import Texts
 
 # For the step under way when everything else has stopped.
 ENGINE_STOP_TIMEOUT_S = 5.0
+MIB = 1 << 20
 PROGRESS_LOOK_S = 0.5
 # Of the time after which a hanging step ends the process: late enough for a long one, early enough to be seen.
 STALL_SHARE = 1 / 3
@@ -110,6 +111,8 @@ def _engine(settings: WorkerSettings, loaded: Loaded) -> Engine:
         eos_token_ids=frozenset(loaded.card.eos_token_ids),
         prefix_cache=settings.prefix_cache,
         cache_ttl_s=settings.cache_ttl_s,
+        swap_blocks=settings.swap_memory_mb * MIB // len(loaded.runner.blocks.read(0)),
+        park_s=settings.park_s,
     )
     texts = Texts(loaded.card.tokenizer_json)
     return Engine(loaded.runner, limits, texts.text_of, monotonic_s, loaded.costs)

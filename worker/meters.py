@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from common.clock import monotonic_s
 from common.metrics import Metrics, model_labels
 from common.token_gaps import Labels
-from worker.engine.engine import PREEMPTED
 from worker.engine.report import CacheReport, StepReport
 from worker.session.engine_thread import EngineStatus
 
@@ -39,6 +38,7 @@ class WorkerMeters:
             metrics.prompt_tokens,
             metrics.generation_tokens,
             metrics.num_preemptions,
+            metrics.recomputed_tokens,
             metrics.prefix_cache_queries,
             metrics.prefix_cache_hits,
             metrics.session_reconnects,
@@ -56,9 +56,11 @@ class WorkerMeters:
                 metrics.row_failures.add(1, labels | {"reason": reason.lower()})
         if num_generated:
             metrics.generation_tokens.add(num_generated, labels)
-        num_preempted = sum(returned.reason == PREEMPTED for returned in report.returned)
-        if num_preempted:
-            metrics.num_preemptions.add(num_preempted, labels)
+        if report.num_preempted:
+            metrics.num_preemptions.add(report.num_preempted, labels)
+            metrics.swapped_blocks.add(report.swapped_blocks, labels)
+        if report.recomputed_tokens:
+            metrics.recomputed_tokens.add(report.recomputed_tokens, labels)
         self._observe_cache(report.cache)
         num_tokens = report.prefill_tokens + report.decode_seqs
         if num_tokens:

@@ -66,6 +66,16 @@ class WorkerSettings(ServiceSettings):
     cache_ttl_s: float = setting(
         1800.0, help="seconds that a cached block is kept for nobody", check=above(0)
     )
+    swap_memory_mb: int = setting(
+        64,
+        help="host memory in MiB for requests that make room when KV blocks run out",
+        check=at_least(0),
+    )
+    park_s: float = setting(
+        10.0,
+        help="seconds that such a request waits before it is given back",
+        check=above(0),
+    )
     kv_blocks: int | None = setting(
         None, help="KV blocks, instead of kv_memory_mb", check=at_least(1)
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from common.domain import SamplingParams, StopConditions
 from tests.support.fake_clock import FakeClock
 from worker.engine.block_store import PagedRunner
+from worker.engine.costs import StepCosts
 from worker.engine.engine import Engine
 from worker.engine.job import Job, Ticket
 from worker.engine.limits import EngineLimits
@@ -31,6 +32,9 @@ def make_engine(
     eos_every: int = 0,
     prefix_cache: bool = True,
     cache_ttl_s: float = float("inf"),
+    swap_blocks: int = 0,
+    park_s: float = float("inf"),
+    costs: StepCosts | None = None,
 ) -> Engine:
     """A small engine: small blocks and budgets, so that short texts meet every border."""
     settings = SimulatedSettings(kv_blocks=kv_blocks, block_size=block_size, eos_every=eos_every)
@@ -42,8 +46,12 @@ def make_engine(
         eos_token_ids=frozenset({EOS_ID}),
         prefix_cache=prefix_cache,
         cache_ttl_s=cache_ttl_s,
+        swap_blocks=swap_blocks,
+        park_s=park_s,
     )
-    return Engine(runner or SimulatedRunner(settings), limits, TEXTS.text_of, clock or FakeClock())
+    return Engine(
+        runner or SimulatedRunner(settings), limits, TEXTS.text_of, clock or FakeClock(), costs
+    )
 
 
 def make_job(

@@ -7,6 +7,7 @@ twice as much, so that a step's share of a long prompt takes about as long at it
 from dataclasses import dataclass
 
 from common.domain import Clock, SamplingParams
+from worker.engine.block_store import PagedRunner
 from worker.engine.runner import Draw, ModelRunner, Row
 
 MIN_CHUNK_TOKENS = 16
@@ -19,10 +20,23 @@ _REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """``token_s``: time of a prompt's token that looks back at little. None of it decides which tokens come out."""
+    """None of it decides which tokens come out.
+
+    ``token_s``: time of a prompt's token that looks back at little. ``block_copy_s``: time to save a block's content to
+    host memory and to put it back.
+    """
 
     token_s: float = 0.0
     context_tokens: float = float("inf")
+    block_copy_s: float = float("inf")
+
+    def recompute_s(self, num_tokens: int) -> float:
+        """Time to compute so many tokens from the beginning of a text."""
+        return num_tokens * self.token_s * (1 + num_tokens / 2 / self.context_tokens)
+
+    def saves_time(self, num_blocks: int, num_tokens: int) -> bool:
+        """Whether saving so many blocks and putting them back beats computing the tokens that they hold again."""
+        return num_blocks * self.block_copy_s < self.recompute_s(num_tokens)
 
     def chunk_tokens(self, max_tokens: int, start: int) -> int:
         """As many tokens from position ``start`` on as cost what ``max_tokens`` cost at the beginning."""
@@ -30,16 +44,26 @@ class StepCosts:
         return max(min(max_tokens, MIN_CHUNK_TOKENS), scaled)
 
 
-def measure_costs(runner: ModelRunner, max_batch_tokens: int, clock: Clock) -> StepCosts:
-    """Time prompts of one chunk, near the beginning and far from it, in blocks that nobody holds yet."""
+def measure_costs(runner: PagedRunner, max_batch_tokens: int, clock: Clock) -> StepCosts:
+    """Time prompts of one chunk, near the beginning and far from it, and a block's copies; nobody holds a block yet."""
     room = runner.num_blocks * runner.block_size
     num_tokens = min(_PROBE_TOKENS, max_batch_tokens, room)
     start = min(_PROBE_START, room - num_tokens)
     near_s = _time_of(runner, num_tokens, 0, clock)
     far_s = _time_of(runner, num_tokens, start, clock)
-    if start == 0 or far_s <= near_s or near_s <= 0:
-        return StepCosts(max(0.0, near_s) / num_tokens)
-    return StepCosts(near_s / num_tokens, start * near_s / (far_s - near_s))
+    context_tokens = float("inf")
+    if start > 0 and far_s > near_s > 0:
+        context_tokens = start * near_s / (far_s - near_s)
+    return StepCosts(near_s / num_tokens, context_tokens, _copy_s(runner, clock))
+
+
+def _copy_s(runner: PagedRunner, clock: Clock) -> float:
+    durations = []
+    for _ in range(_REPEATS):
+        began_s = clock()
+        runner.blocks.write(0, runner.blocks.read(0))
+        durations.append(clock() - began_s)
+    return min(durations)
 
 
 def _time_of(runner: ModelRunner, num_tokens: int, start: int, clock: Clock) -> float:

@@ -4,8 +4,7 @@
 is synchronous, has no thread of its own, and tells everything that came of it in the next step's report.
 
 Blocks. A group is admitted when the pool covers all its known tokens, and grows block by block while it decodes. When
-the pool is empty, the youngest group is given back to the scheduler, which resumes it later from its logged tokens. The
-oldest is never given back for another's sake, and no job runs that could not finish alone, so something always ends.
+the pool is empty, the youngest group waits, and goes on when there is room again (``parking``).
 """
 
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from worker.engine.group import SequenceGroup
 from worker.engine.job import Job, Ticket
 from worker.engine.limits import EngineLimits
 from worker.engine.memory import KvMemory
+from worker.engine.parking import Parking
 from worker.engine.plan import Share, plan_shares
 from worker.engine.report import Credit, Returned, SequenceOutput, StepReport
 from worker.engine.roster import Roster
@@ -35,9 +35,6 @@ from worker.kv.prefix_chain import PrefixChain
 
 DOES_NOT_FIT = "DOES_NOT_FIT"
 PREEMPTED = "preempted"
-
-AHEAD_TOKENS = 32
-"""A group joins only where everybody can then generate so many tokens before blocks run out."""
 
 NewText = Callable[[Job], TextStream]
 """Makes the text of a sequence that continues the job's prompt."""
@@ -64,6 +61,7 @@ class Engine:
         self._clock = clock
         self._costs = costs or StepCosts()
         self._roster = Roster()
+        self._parking = Parking(self._memory, self._roster, limits, self._costs)
         self._returned: list[Returned] = []
         self._num_submitted = 0
         self._num_steps = 0
@@ -156,7 +154,8 @@ class Engine:
     def check_integrity(self) -> None:
         """Assert that the running sequences hold exactly the blocks that are not free."""
         assert not any(s.blocks.block_ids for g in self._roster.waiting for s in g.sequences)
-        self._memory.check_integrity(self._roster.sequences)
+        running = self._roster.running
+        self._memory.check_integrity(s for group in running for s in group.sequences)
 
     # The four parts of a step.
 
@@ -167,8 +166,10 @@ class Engine:
         for group in self._roster.groups:
             if group.job.deadline_s is not None and group.job.deadline_s <= now_s:
                 _end(group, FinishReason.DEADLINE)
-        self._make_room()
-        while self._roster.try_join(self._try_seat):
+        self._parking.make_room(now_s)
+        for group in self._parking.overdue(now_s):
+            self._give_back(group, PREEMPTED)
+        while self._roster.try_join(self._parking.try_seat):
             pass
         return now_s
 
@@ -189,6 +190,7 @@ class Engine:
     def _settle(self, shares: list[Share], results: list[RowResult], began_s: float) -> StepReport:
         """Take in what was computed, part with what ended, and tell it."""
         decode_seqs = sum(share.sequence.is_decoding for share in shares)
+        repeated = sum(share.sequence.num_repeated(share.num_tokens) for share in shares)
         drawn: dict[Sequence, Told] = {}
         for share, result in zip(shares, results, strict=True):
             sequence = share.sequence
@@ -206,6 +208,7 @@ class Engine:
             self._memory.fork(group)
         outputs = tuple(self._part(drawn))
         returned, self._returned = tuple(self._returned), []
+        num_preempted, swapped_blocks = self._parking.take_counts()
         return StepReport(
             step=self._num_steps,
             outputs=outputs,
@@ -215,37 +218,18 @@ class Engine:
             prefill_tokens=sum(share.num_tokens for share in shares) - decode_seqs,
             decode_seqs=decode_seqs,
             cache=self._memory.report(),
+            num_preempted=num_preempted,
+            swapped_blocks=swapped_blocks,
+            recomputed_tokens=repeated,
         )
 
     # Their smaller steps.
-
-    def _try_seat(self, group: SequenceGroup) -> bool:
-        """Give a waiting group its blocks, if there are slots, and room for everybody to go on for a while."""
-        if self.num_running + len(group.live) > self._limits.max_seqs:
-            return False
-        size, running = self.pool.block_size, self._roster.running
-        reserve = sum(other.missing_blocks(size, AHEAD_TOKENS) for other in running)
-        if running:
-            ahead = group.missing_blocks(size, AHEAD_TOKENS) - group.missing_blocks(size, 0)
-            reserve += ahead
-        return self._memory.try_seat(group, reserve)
 
     def _fail(self, sequence: Sequence, failed: RowFailed) -> None:
         """A failed row ends its request: nobody wants some of its choices, and none gives a sound answer."""
         self._memory.distrust(sequence)
         group = next(g for g in self._roster.running if sequence in g.sequences)
         _end(group, FinishReason.ERROR, Failure("INTERNAL", failed.message, failed.reason))
-
-    def _make_room(self) -> None:
-        """Cover every known token of what runs; where blocks are missing, the youngest goes."""
-        for sequence in self._roster.sequences:
-            if sequence.finish is not None:
-                sequence.blocks.release()
-        for group in list(self._roster.running):
-            while group in self._roster.running and not self._memory.try_grow(group):
-                youngest = self._roster.youngest_live()
-                assert youngest is not None
-                self._give_back(youngest, PREEMPTED)
 
     def _part(self, drawn: dict[Sequence, Told]) -> Iterator[SequenceOutput]:
         """The outputs of all groups; ended sequences leave, and their blocks are free."""

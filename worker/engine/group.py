@@ -8,10 +8,15 @@ A follower computes nothing until the choice that it follows has computed the pr
 token for itself and draws its own first token from that.
 """
 
+from typing import TYPE_CHECKING
+
 from common.kv_need import shared_blocks
 from common.logprobs import Logprobs
 from worker.engine.job import Job
 from worker.engine.sequence import Sequence
+
+if TYPE_CHECKING:
+    from worker.engine.saved_blocks import SavedBlocks
 
 
 class SequenceGroup:
@@ -25,6 +30,8 @@ class SequenceGroup:
         self.is_prompt_told = False
         self.num_overtakes = 0
         self.cached_tokens: int | None = None
+        self.saved: SavedBlocks | None = None
+        self.parked_since_s: float | None = None
 
     @property
     def live(self) -> list[Sequence]:
@@ -44,6 +51,14 @@ class SequenceGroup:
             if len(sequence.prompt_logprobs) == length:
                 return tuple(sequence.prompt_logprobs)
         return ()
+
+    @property
+    def num_computed(self) -> int:
+        """Tokens computed for it, each shared one once; all that would be lost with its blocks."""
+        num_prompt = len(self.job.prompt_token_ids)
+        computed = [sequence.num_computed for sequence in self.live]
+        shared = min(num_prompt, max(computed, default=0))
+        return shared + sum(max(0, count - num_prompt) for count in computed)
 
     @property
     def has_begun(self) -> bool:

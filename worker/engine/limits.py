@@ -12,7 +12,8 @@ class EngineLimits:
     """Bounds of a step and of a text.
 
     ``max_share_tokens`` bounds one prompt's part of a step while others run or wait. A cached block that nobody wanted
-    for ``cache_ttl_s`` is given up.
+    for ``cache_ttl_s`` is given up. Contents of at most ``swap_blocks`` blocks are kept in host memory for groups that made
+    room; a group that waits longer than ``park_s`` to go on is given back, since another worker may have room.
     """
 
     max_seqs: int
@@ -22,6 +23,8 @@ class EngineLimits:
     eos_token_ids: frozenset[int]
     prefix_cache: bool = True
     cache_ttl_s: float = float("inf")
+    swap_blocks: int = 0
+    park_s: float = float("inf")
 
     def __post_init__(self) -> None:
         # Every running sequence must find room to decode in every step.

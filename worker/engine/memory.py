@@ -11,6 +11,7 @@ from common.kv_need import shared_blocks
 from worker.engine.block_store import BlockStore
 from worker.engine.group import SequenceGroup
 from worker.engine.report import CacheReport
+from worker.engine.saved_blocks import SavedBlocks
 from worker.engine.sequence import Sequence
 from worker.kv.blocks import BlockPool
 from worker.kv.prefix_cache import PrefixCache
@@ -76,6 +77,47 @@ class KvMemory:
                 self._store.copy(leader.blocks.block_ids[index], sequence.blocks.block_ids[index])
             sequence.num_computed = wanted
             sequence.follows = None
+
+    def save(self, group: SequenceGroup) -> None:
+        """Copy what the group's blocks hold to host memory, and free the blocks."""
+        tables = {s.index: list(s.blocks.block_ids) for s in group.live}
+        held = dict.fromkeys(block_id for table in tables.values() for block_id in table)
+        contents = {block_id: self._store.read(block_id) for block_id in held}
+        group.saved = SavedBlocks(contents, tables)
+        group.release()
+
+    def drop(self, group: SequenceGroup) -> None:
+        """Free the group's blocks; what they held is to be computed again, as far as it is not found."""
+        group.release()
+        for sequence in group.sequences:
+            sequence.forget_computed()
+
+    def try_restore(self, group: SequenceGroup, reserve_blocks: int) -> bool:
+        """Put back what was saved, in other blocks, and cover every known token; False and nothing changed without room."""
+        saved, size = group.saved, self.pool.block_size
+        assert saved is not None
+        live = group.live
+        num_more = sum(
+            max(0, self.pool.blocks_for(s.num_known) - len(saved.tables[s.index])) for s in live
+        )
+        if len(saved) + num_more + reserve_blocks > self.pool.num_free:
+            return False
+        blocks = self.pool.try_allocate(len(saved))
+        assert blocks is not None
+        moved = dict(zip(saved.contents, blocks, strict=True))
+        for old, new in moved.items():
+            self._store.write(new, saved.contents[old])
+        for sequence in live:
+            table = [moved[old] for old in saved.tables[sequence.index]]
+            self.pool.share(table)
+            sequence.blocks.begin_with(table)
+            sequence.num_published = 0
+        self.pool.release(blocks)  # each is held by the sequences now
+        for sequence in live:
+            grown = sequence.blocks.try_grow(sequence.num_known)
+            assert grown, (sequence.num_known, size)
+        group.saved = None
+        return True
 
     def publish(self, sequence: Sequence) -> None:
         """What it has computed is proven: full blocks can be found from now on."""

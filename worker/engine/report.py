@@ -77,7 +77,11 @@ class CacheReport:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """Everything one step brought forth."""
+    """Everything one step brought forth.
+
+    ``num_preempted`` requests lost their blocks to older ones, ``swapped_blocks`` of them to host memory.
+    ``recomputed_tokens`` had been computed before, here or by an earlier dispatch.
+    """
 
     step: int
     outputs: tuple[SequenceOutput, ...]
@@ -87,3 +91,6 @@ class StepReport:
     prefill_tokens: int
     decode_seqs: int
     cache: CacheReport = CacheReport()
+    num_preempted: int = 0
+    swapped_blocks: int = 0
+    recomputed_tokens: int = 0

@@ -1,5 +1,6 @@
 """Who is at the engine: groups that wait for room, and groups that run, oldest first."""
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -11,7 +12,7 @@ MAX_OVERTAKES = 8
 
 
 class Roster:
-    """Every group is in exactly one of the two places; only running ones hold blocks."""
+    """Every group is in exactly one of the two places, oldest first in both; only running ones hold blocks."""
 
     def __init__(self) -> None:
         """Nobody."""
@@ -47,24 +48,32 @@ class Roster:
         return None
 
     def youngest_live(self) -> SequenceGroup | None:
-        """The running group that joined last and has not ended."""
+        """The youngest running group that has not ended."""
         return next((group for group in reversed(self.running) if group.live), None)
 
     def try_join(self, try_seat: Callable[[SequenceGroup], bool]) -> bool:
         """Let the first waiting group run that finds a seat; whether one did.
 
-        The first in the line is overtaken so often and no more: then what becomes free is kept for it.
+        The first in the line is overtaken so often and no more: then what becomes free is kept for it. One that made
+        room for others before is not overtaken at all.
         """
         for group in self.waiting:
             if try_seat(group):
                 if group is not self.waiting[0]:
                     self.waiting[0].num_overtakes += 1
                 self.waiting.remove(group)
-                self.running.append(group)
+                insort(self.running, group, key=_age)
                 return True
-            if self.waiting[0].num_overtakes >= MAX_OVERTAKES:
+            first = self.waiting[0]
+            if first.parked_since_s is not None or first.num_overtakes >= MAX_OVERTAKES:
                 return False
         return False
+
+    def park(self, group: SequenceGroup) -> None:
+        """Let a running group wait, in front of everybody younger."""
+        self.running.remove(group)
+        waiting = sorted([*self.waiting, group], key=_age)
+        self.waiting = deque(waiting)
 
     def forget(self, group: SequenceGroup) -> None:
         """Part with a group and free its blocks."""
@@ -73,3 +82,7 @@ class Roster:
             self.running.remove(group)
         else:
             self.waiting.remove(group)
+
+
+def _age(group: SequenceGroup) -> int:
+    return group.number

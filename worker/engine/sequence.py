@@ -42,6 +42,7 @@ class Sequence:
         self.token_ids = list(job.prompt_token_ids)
         self.num_computed = 0
         self.num_published = 0
+        self.num_reached = 0
         self.follows: Sequence | None = None
         self._chain = chain
         self.finish: Finish | None = None
@@ -52,6 +53,8 @@ class Sequence:
         for token_id in job.generated.get(index, ()):
             if self.finish is None:
                 self.append(token_id)
+        if self.num_generated:  # by an earlier dispatch, which computed all but the last
+            self.num_reached = self.num_known - 1
         if 0 < rule.max_generated <= self.num_generated:
             self.end(FinishReason.LENGTH)
 
@@ -108,9 +111,14 @@ class Sequence:
             return []
         return self.token_ids[start + 1 : min(end + 1, len(self.job.prompt_token_ids))]
 
+    def num_repeated(self, num_tokens: int) -> int:
+        """How many of its next tokens were computed before."""
+        return max(0, min(num_tokens, self.num_reached - self.num_computed))
+
     def computed(self, num_tokens: int) -> None:
         """So many more known tokens are in the cache; ends it where the prompt is all that was wanted."""
         self.num_computed += num_tokens
+        self.num_reached = max(self.num_reached, self.num_computed)
         if not self._rule.max_generated and not self.num_pending:
             self.end(FinishReason.LENGTH)
 

@@ -51,7 +51,7 @@ class SimulatedRunner:
     def costs(self) -> StepCosts:
         """What was set, as if it had been measured."""
         rate = self._settings.prefill_tokens_per_s
-        return StepCosts(1 / rate if rate else 0.0)
+        return StepCosts(1 / rate if rate else 0.0, block_copy_s=0.0)
 
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Compute the rows; see ``ModelRunner``."""

@@ -76,6 +76,7 @@ SEQUENCE = {
     "token_ids": TOKENS,
     "num_computed": ANEW,
     "num_published": ANEW,
+    "num_reached": TOKENS,
     "follows": ANEW,
     "_chain": BODY,
     "finish": NEVER,
@@ -91,6 +92,8 @@ GROUP = {
     "num_overtakes": ANEW,
     "number": ANEW,
     "cached_tokens": ANEW,
+    "saved": ANEW,
+    "parked_since_s": ANEW,
 }
 OUTPUT_TEXT = {
     "_detokenizer": TOKENS,

@@ -127,35 +127,6 @@ def test_deadline_ends_waiting_and_running_requests() -> None:
     assert engine.pool.num_used == 0
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_pool_pressure_gives_back_and_loses_nothing(seed: int) -> None:
-    """With too few blocks for all, the youngest go back; resumed later, all end with their undisturbed tokens."""
-    randomness = random.Random(seed)
-    texts = {f"r{i}": "p" * randomness.randint(1, 20) for i in range(8)}
-    limits = {"kv_blocks": 64, "block_size": 2}
-    engine, outcomes = make_engine(**limits), Outcomes()
-    for name, prompt in texts.items():
-        engine.submit(make_job(name, prompt, max_tokens=80))
-    num_returned = 0
-    while engine.has_work:
-        outcomes.add(engine.step())
-        engine.check_integrity()
-        for name, reason in outcomes.returned[num_returned:]:
-            assert reason == "preempted"
-            so_far = outcomes.choices.get((name, 0))
-            generated = {0: tuple(so_far.token_ids)} if so_far else {}
-            engine.submit(
-                make_job(name, texts[name], max_tokens=80, attempt=2, generated=generated)
-            )
-        num_returned = len(outcomes.returned)
-    assert num_returned > 0
-    assert engine.pool.num_used == 0
-    for name, prompt in texts.items():
-        alone = run_alone(make_job(name, prompt, max_tokens=80))
-        assert outcomes.of(name).token_ids == alone.token_ids
-        assert outcomes.of(name).full_text == alone.full_text
-
-
 def test_request_that_can_never_fit_fails_alone() -> None:
     """It ends with INTERNAL at once and stands in nobody's way."""
     engine = make_engine(kv_blocks=4, block_size=4)

@@ -17,6 +17,7 @@ from worker.engine.limits import EngineLimits
 from worker.engine.model_settings import ModelSettings, RunnerKind
 from worker.kernels.library import KernelsMissing, instruction_sets
 from worker.model.load import load_model
+from worker.sampling.sampler import sample
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -35,19 +36,17 @@ Digests = dict[tuple[int, int, int], str]
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Digests:
     """The logits of every draw, by request, choice and position; each is drawn once or the same again."""
     seen: Digests = {}
-    for module in ("worker.model.runner", "worker.model.lean.runner"):
-        real = __import__(module, fromlist=["sample"]).sample
 
-        def recording(logits, draws, real=real):
-            for line, draw in zip(logits, draws, strict=True):
-                if not draw.position:  # the warm-up's
-                    continue
-                key = draw.params.seed, draw.choice, draw.position
-                digest = hashlib.sha256(line.float().numpy().tobytes()).hexdigest()
-                assert seen.setdefault(key, digest) == digest, key
-            return real(logits, draws)
+    def recording(logits, draws):
+        for line, draw in zip(logits, draws, strict=True):
+            if not draw.position:  # the warm-up's
+                continue
+            key = draw.params.seed, draw.choice, draw.position
+            digest = hashlib.sha256(line.float().numpy().tobytes()).hexdigest()
+            assert seen.setdefault(key, digest) == digest, key
+        return sample(logits, draws)
 
-        monkeypatch.setattr(f"{module}.sample", recording)
+    monkeypatch.setattr("worker.model.scoring.sample", recording)
     return seen
 
 

@@ -24,7 +24,9 @@ def test_a_broken_engine_is_told_and_ends_the_thread() -> None:
     """A bug of ours is not survived: the process is to be replaced."""
     crashes: list[str] = []
     thread = EngineThread(
-        make_engine(runner=Forgetful(SimulatedSettings(kv_blocks=8))), FakeClock(), lambda: crashes.append("crashed")
+        make_engine(runner=Forgetful(SimulatedSettings(kv_blocks=8))),
+        FakeClock(),
+        lambda: crashes.append("crashed"),
     )
     thread.submit(make_job())
     with capture_logs() as lines, pytest.raises(AssertionError):
