@@ -214,6 +214,9 @@ class Metrics:
         self.prefix_cache_evictions = counter(
             meter, "prefix_cache_evictions", "blocks that left the prefix cache"
         )
+        self.disk_cache_hits = counter(
+            meter, "disk_cache_hits", "blocks that came back to the prefix cache from disk"
+        )
         self.kv_block_lifetime = seconds(
             meter, "kv_block_lifetime", "time that a block was in the prefix cache", WAIT_BOUNDS_S
         )

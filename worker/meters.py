@@ -74,6 +74,8 @@ class WorkerMeters:
         if cache.queried_tokens:
             metrics.prefix_cache_queries.add(cache.queried_tokens, labels)
             metrics.prefix_cache_hits.add(cache.hit_tokens, labels)
+        if cache.loaded_blocks:
+            metrics.disk_cache_hits.add(cache.loaded_blocks, labels)
         if cache.lifetimes_s:
             metrics.prefix_cache_evictions.add(len(cache.lifetimes_s), labels)
         for lifetime_s in cache.lifetimes_s:

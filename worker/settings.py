@@ -66,6 +66,11 @@ class WorkerSettings(ServiceSettings):
     cache_ttl_s: float = setting(
         1800.0, help="seconds that a cached block is kept for nobody", check=above(0)
     )
+    disk_cache_dir: str | None = setting(
+        None,
+        help="folder of this worker alone for blocks that left the prefix cache; default none",
+    )
+    disk_cache_mb: int = setting(1024, help="most MiB of such blocks", check=at_least(1))
     swap_memory_mb: int = setting(
         64,
         help="host memory in MiB for requests that make room when KV blocks run out",

@@ -1,5 +1,7 @@
 """The prefix cache from outside: what is reused is told to the client, measured, and never another tenant's."""
 
+import asyncio
+
 import pytest
 
 from headrace.client import AsyncClient
@@ -84,3 +86,19 @@ async def test_a_full_cache_evicts_and_goes_on():
                 assert (await ask(client, f"{number:03} " + PROMPT)).answer == answer.answer
         assert metric(stack, "headrace_prefix_cache_evictions_total") > 0
         assert metric(stack, "headrace_kv_block_lifetime_seconds_count") > 0
+
+
+async def test_blocks_come_back_from_disk_after_a_restart(tmp_path):
+    """What the pool had no room for is in files, which the next process of the worker finds."""
+    flags = [*FLAGS, "--disk-cache-dir", str(tmp_path)]
+    with running_stack(worker_flags=flags) as stack:
+        async with AsyncClient(stack.targets) as client:
+            answers = [await ask(client, f"{number:03} " + PROMPT) for number in range(12)]
+            worker = stack.workers[0]
+            await asyncio.to_thread(worker.stop)
+            worker.start()
+            await asyncio.to_thread(worker.wait_until_ready)
+            again = await ask(client, "000 " + PROMPT)
+            assert again.answer == answers[0].answer
+            assert again.usage.cached_prompt_tokens == (len(PROMPT) + 3) // 16 * 16
+            assert metric(stack, "headrace_disk_cache_hits_total") > 0

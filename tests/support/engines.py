@@ -10,6 +10,7 @@ from worker.engine.costs import StepCosts
 from worker.engine.engine import Engine
 from worker.engine.job import Job, Ticket
 from worker.engine.limits import EngineLimits
+from worker.engine.lower_tier import LowerTier
 from worker.engine.report import Finish, StepReport
 from worker.simulated.runner import SimulatedRunner
 from worker.simulated.settings import SimulatedSettings
@@ -35,6 +36,7 @@ def make_engine(
     swap_blocks: int = 0,
     park_s: float = float("inf"),
     costs: StepCosts | None = None,
+    lower: LowerTier | None = None,
 ) -> Engine:
     """A small engine: small blocks and budgets, so that short texts meet every border."""
     settings = SimulatedSettings(kv_blocks=kv_blocks, block_size=block_size, eos_every=eos_every)
@@ -49,9 +51,8 @@ def make_engine(
         swap_blocks=swap_blocks,
         park_s=park_s,
     )
-    return Engine(
-        runner or SimulatedRunner(settings), limits, TEXTS.text_of, clock or FakeClock(), costs
-    )
+    runner = runner or SimulatedRunner(settings)
+    return Engine(runner, limits, TEXTS.text_of, clock or FakeClock(), costs, lower)
 
 
 def make_job(

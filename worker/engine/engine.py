@@ -19,6 +19,7 @@ from worker.engine.ending import EndRule
 from worker.engine.group import SequenceGroup
 from worker.engine.job import Job, Ticket
 from worker.engine.limits import EngineLimits
+from worker.engine.lower_tier import LowerTier
 from worker.engine.memory import KvMemory
 from worker.engine.parking import Parking
 from worker.engine.plan import Share, plan_shares
@@ -50,11 +51,12 @@ class Engine:
         new_text: NewText,
         clock: Clock,
         costs: StepCosts | None = None,
+        lower: LowerTier | None = None,
     ) -> None:
         """An idle engine over an empty cache; ``costs`` are what was measured of ``runner``."""
         self.pool = BlockPool(runner.num_blocks, runner.block_size)
         self.cache = PrefixCache(self.pool, limits.cache_ttl_s)
-        self._memory = KvMemory(self.pool, self.cache, runner.blocks)
+        self._memory = KvMemory(self.pool, self.cache, runner.blocks, lower)
         self._runner = runner
         self._limits = limits
         self._new_text = new_text

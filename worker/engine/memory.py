@@ -10,29 +10,43 @@ from dataclasses import dataclass
 from common.kv_need import shared_blocks
 from worker.engine.block_store import BlockStore
 from worker.engine.group import SequenceGroup
+from worker.engine.lower_tier import LowerTier
 from worker.engine.report import CacheReport
 from worker.engine.saved_blocks import SavedBlocks
 from worker.engine.sequence import Sequence
 from worker.kv.blocks import BlockPool
 from worker.kv.prefix_cache import PrefixCache
 
+MAX_LOADS = 64
+"""Blocks that one request may bring up from below at once: reading them takes the step's time."""
+
 
 @dataclass(slots=True)
 class PrefixCounts:
-    """Tokens that were looked for in the prefix cache, and tokens found."""
+    """Tokens that were looked for in the prefix cache, tokens found, and blocks that came from below it."""
 
     queried_tokens: int = 0
     hit_tokens: int = 0
+    loaded_blocks: int = 0
 
 
 class KvMemory:
     """The blocks of an engine; nothing else allocates from ``pool``."""
 
-    def __init__(self, pool: BlockPool, cache: PrefixCache, store: BlockStore) -> None:
-        """Over a pool in which everything is free."""
+    def __init__(
+        self,
+        pool: BlockPool,
+        cache: PrefixCache,
+        store: BlockStore,
+        lower: LowerTier | None = None,
+    ) -> None:
+        """Over a pool in which everything is free; what leaves the cache goes to ``lower``."""
         self.pool = pool
         self.cache = cache
         self._store = store
+        self._lower = lower
+        if lower is not None:
+            cache.on_evict = lambda key, block_id: lower.save(key, store.read(block_id))
         self._counts = PrefixCounts()
 
     def try_seat(self, group: SequenceGroup, reserve_blocks: int) -> bool:
@@ -54,11 +68,13 @@ class KvMemory:
         # Everything found is held before anything is allocated, which may overwrite what nobody holds.
         for blocks in found:
             self.cache.revive(blocks)
-        self._count(group, found)
         for sequence, blocks in zip(group.live, found, strict=True):
             self._begin(sequence, blocks, group.live[0], num_shared)
             grown = sequence.blocks.try_grow(sequence.num_known)
             assert grown, sequence.num_known
+            if sequence.follows is None:
+                self._load(sequence)
+        self._count(group)
         return True
 
     def try_grow(self, group: SequenceGroup) -> bool:
@@ -140,6 +156,7 @@ class KvMemory:
             tuple(changes.lifetimes_s),
             counts.queried_tokens,
             counts.hit_tokens,
+            counts.loaded_blocks,
         )
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
@@ -178,12 +195,30 @@ class KvMemory:
         sequence.blocks.begin_with(shared)
         sequence.follows = first
 
-    def _count(self, group: SequenceGroup, found: list[list[int]]) -> None:
+    def _load(self, sequence: Sequence) -> None:
+        """Fill the blocks behind what was found from below, as far as they are there, and not too many at once."""
+        if self._lower is None or sequence.job.scores_prompt:
+            return
+        first = len_found = sequence.num_computed // self.pool.block_size
+        keys = list(sequence.keys(sequence.num_known - 1))
+        for index, key in enumerate(keys[first : first + MAX_LOADS], first):
+            content = self._lower.load(key)
+            if content is None:
+                break
+            block_id = sequence.blocks.block_ids[index]
+            self._store.write(block_id, content)
+            self.cache.publish(key, block_id)
+            len_found = index + 1
+        self._counts.loaded_blocks += len_found - first
+        sequence.num_computed = len_found * self.pool.block_size
+        sequence.num_published = len_found
+
+    def _count(self, group: SequenceGroup) -> None:
         if group.cached_tokens is not None or group.job.prefix_root is None:
             group.cached_tokens = group.cached_tokens or 0
             return
         num_prompt = len(group.job.prompt_token_ids)
-        group.cached_tokens = min(len(found[0]) * self.pool.block_size, num_prompt)
+        group.cached_tokens = min(group.live[0].num_computed, num_prompt)
         self._counts.queried_tokens += num_prompt
         self._counts.hit_tokens += group.cached_tokens
 

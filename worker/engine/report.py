@@ -65,7 +65,8 @@ class Credit:
 class CacheReport:
     """What became of the prefix cache: short hashes that can be found now, and that cannot any more.
 
-    ``queried_tokens`` of new prompts were looked for, ``hit_tokens`` found. ``lifetimes_s`` are those of evicted blocks.
+    ``queried_tokens`` of new prompts were looked for, ``hit_tokens`` found; ``loaded_blocks`` came from below the cache.
+    ``lifetimes_s`` are those of evicted blocks.
     """
 
     added: Sequence[int] = ()
@@ -73,6 +74,7 @@ class CacheReport:
     lifetimes_s: Sequence[float] = ()
     queried_tokens: int = 0
     hit_tokens: int = 0
+    loaded_blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from common.domain import FinishReason
-from common.prefix_keys import root_key
+from common.prefix_keys import block_keys, root_key
 from tests.support.engines import Outcomes, make_engine, make_job, run_all, run_alone
 from tests.support.fake_clock import FakeClock
 from worker.engine.engine import Engine
@@ -155,3 +155,30 @@ def test_a_new_listener_is_told_everything() -> None:
     assert len(report.cache.added) == len(engine.cache) > 0
     assert not report.outputs
     assert not engine.has_work
+
+
+class Shelf(dict[bytes, bytes]):
+    """A lower tier that keeps everything."""
+
+    def save(self, key: bytes, content: bytes) -> None:
+        self[key] = content
+
+    def load(self, key: bytes) -> bytes | None:
+        return self.get(key)
+
+
+def test_what_left_the_cache_comes_back_from_below() -> None:
+    """Evicted blocks are found below, up to the first that is not there, and give the same tokens; nobody else's do."""
+    shelf = Shelf()
+    engine = make_engine(kv_blocks=16, lower=shelf)
+    cached_tokens(engine, "first", TEXT[:30])
+    for number in range(4):
+        cached_tokens(engine, f"other{number}", f"{number}" + TEXT[:40])
+    keys = list(block_keys(ROOT, TEXT[:30].encode(), 4))
+    assert set(keys) <= set(shelf)
+    assert cached_tokens(engine, "again", TEXT[:30]) == 28
+    assert cached_tokens(engine, "stranger", TEXT[:30], root_key(tenant="b")) == 0
+    for number in range(4):
+        cached_tokens(engine, f"another{number}", f"{number}" + TEXT[:40])
+    del shelf[keys[2]]
+    assert cached_tokens(engine, "with a hole", TEXT[:30]) == 8
