@@ -1,6 +1,6 @@
 """Faults on purpose: a token id that, once computed, breaks the step in a chosen way. For tests only.
 
-``--fault token=ID:raise|exit|sleep|nan`` acts in every step among whose tokens ID is, and is refused without ``--allow-faults``.
+``--fault token=ID:raise|exit|sleep|nan|break`` acts in every step among whose tokens ID is, and is refused without ``--allow-faults``.
 """
 
 import os
@@ -24,6 +24,8 @@ class FaultAction(StrEnum):
     EXIT = "exit"
     SLEEP = "sleep"
     NAN = "nan"
+    BREAK = "break"
+    """From then on everything raises, as on a device that is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class FaultyRunner:
         self._actions = {fault.token_id: fault.action for fault in faults}
         self._exit_process = exit_process
         self._hang = hang
+        self._is_broken = False
 
     @property
     def num_blocks(self) -> int:
@@ -89,6 +92,8 @@ class FaultyRunner:
 
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Let the faults act, then compute."""
+        if self._is_broken:
+            raise InjectedError("the engine is broken")
         return self._runner.run([self._afflict(row) for row in rows])
 
     def _afflict(self, row: Row) -> Row:
@@ -100,6 +105,9 @@ class FaultyRunner:
                     self._exit_process(FAULT_EXIT_CODE)
                 case FaultAction.SLEEP:
                     self._hang()
+                case FaultAction.BREAK:
+                    self._is_broken = True
+                    raise InjectedError(f"fault on token {token_id}")
                 case FaultAction.NAN:
                     row = replace(row, inject_nan=True)
         return row

@@ -107,7 +107,7 @@ class WorkerSettings(ServiceSettings):
     )
     allow_faults: bool = setting(False, help="accept --fault; for tests only")
     fault: tuple[Fault, ...] = setting(
-        (), help="token=ID:raise|exit|sleep|nan, what a token does", parse=_parse_fault
+        (), help="token=ID:raise|exit|sleep|nan|break, what a token does", parse=_parse_fault
     )
 
     def problems(self) -> Iterable[str]:

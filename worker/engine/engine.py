@@ -13,7 +13,7 @@ from common.domain import Clock, FinishReason
 from common.records import Failure
 from worker.engine.block_store import PagedRunner
 from worker.engine.budget import StepBudget
-from worker.engine.containment import run_contained
+from worker.engine.containment import Contained, NotRun, run_contained
 from worker.engine.costs import StepCosts
 from worker.engine.ending import EndRule
 from worker.engine.group import SequenceGroup
@@ -25,7 +25,7 @@ from worker.engine.parking import Parking
 from worker.engine.plan import Share, plan_shares
 from worker.engine.report import Credit, Returned, SequenceOutput, StepReport
 from worker.engine.roster import Roster
-from worker.engine.runner import Drawn, RowFailed, RowResult, Scored
+from worker.engine.runner import Drawn, RowFailed, Scored
 from worker.engine.sequence import Sequence
 from worker.engine.telling import Told, output_of, told_of
 from worker.engine.text_stream import TextStream
@@ -183,13 +183,13 @@ class Engine:
             max_share=self._limits.max_share_tokens,
         )
 
-    def _run(self, shares: list[Share]) -> list[RowResult]:
+    def _run(self, shares: list[Share]) -> list[Contained]:
         if not shares:
             return []
         self._num_steps += 1
         return run_contained(self._runner, [share.row for share in shares])
 
-    def _settle(self, shares: list[Share], results: list[RowResult], began_s: float) -> StepReport:
+    def _settle(self, shares: list[Share], results: list[Contained], began_s: float) -> StepReport:
         """Take in what was computed, part with what ended, and tell it."""
         decode_seqs = sum(share.sequence.is_decoding for share in shares)
         repeated = sum(share.sequence.num_repeated(share.num_tokens) for share in shares)
@@ -198,6 +198,7 @@ class Engine:
             sequence = share.sequence
             if isinstance(result, RowFailed):
                 self._fail(sequence, result)
+            if isinstance(result, RowFailed | NotRun):
                 continue
             if isinstance(result, Scored):
                 sequence.scored(result.scores)

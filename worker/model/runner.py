@@ -10,6 +10,7 @@ from worker.kv.cache import PagedCache
 from worker.kv.tensor_blocks import TensorBlocks
 from worker.model.decoder import Decoder
 from worker.model.layout import StepLayout
+from worker.model.memory_errors import told_as_memory_error
 from worker.model.scoring import run_rows
 
 
@@ -37,6 +38,7 @@ class TorchRunner:
         """The contents of its blocks."""
         return self._blocks
 
+    @told_as_memory_error()
     @torch.inference_mode()
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Compute the rows in one step; see ``worker.engine.runner.ModelRunner``."""
