@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-unit test-system chaos soak check protos docs bench sanitize clean
+.PHONY: help venv demo test test-unit test-system chaos soak check lint protos docs bench sanitize clean
 
 BIN := $(CURDIR)/.venv/bin
 # Without these, npm and the services would leave files in the home directory and beside the sources.
@@ -42,14 +42,15 @@ test-system: venv ## the tests that need Debian packages, which are installed; i
 	@deploy/system_packages.sh
 	@HEADRACE_TEST_REDIS=system $(BIN)/pytest -m '(system or integration) and not gpu'
 
-check: venv ## format, lint, types, import rules, protos, list of modules, unit tests
+check: lint test-unit ## lint, and the unit tests
+
+lint: venv ## format, lint, types, import rules, protos, list of modules
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@PYTHON=$(BIN)/python protos/check.sh
 	@$(BIN)/python deploy/module_list.py --check
-	@$(BIN)/pytest tests/unit
 
 protos: venv ## generate the stubs again
 	@PYTHON=$(BIN)/python protos/generate.sh

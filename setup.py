@@ -25,7 +25,7 @@ WARNINGS = [
     "-Wno-maybe-uninitialized",
     "-Wno-uninitialized",
 ]
-AVX2 = ["-mavx2", "-mfma"]
+AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"]
 FOR_X86 = {
     "isa_avx2": AVX2,

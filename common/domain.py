@@ -38,12 +38,17 @@ class FinishReason(StrEnum):
 
 
 class Quantization(StrEnum):
-    """How bitsandbytes stores the weights of linear layers; NONE keeps the loading dtype."""
+    """How the weights of linear layers are stored.
+
+    NONE keeps the loading dtype; INT8, NF4 and FP4 are bitsandbytes' formats; Q4 are GGUF's blocks of 4 bits, of 8 for
+    embeddings and head.
+    """
 
     NONE = "none"
     INT8 = "int8"
     NF4 = "nf4"
     FP4 = "fp4"
+    Q4 = "q4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,25 @@ class StopConditions:
     ignore_eos: bool = False
 
 
+class ConstraintKind(StrEnum):
+    """In which language it is said what an output must look like."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    REGEX = "regex"
+    GRAMMAR = "grammar"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputConstraint:
+    """What an output must look like: by a text, or as one of some ``options``."""
+
+    kind: ConstraintKind
+    text: str = ""
+    options: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
     """What an answer carries beside text. ``top_logprobs`` alternatives stand beside each log probability."""
@@ -210,6 +234,8 @@ class OrderingHeader:
     wants_token_ids: bool = True
     has_deadline: bool = False
     num_choices: int = 1
+    is_reserved: bool = False
+    """Whether its tenant's quota is to be settled at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +255,7 @@ class GenerationRequest:
     output: OutputOptions = OutputOptions()
     cache_salt: str = ""
     bypass_prefix_cache: bool = False
+    constraint: OutputConstraint | None = None
     resumable: bool = False
     hold: bool = True
     trace: TraceContext = TraceContext()

@@ -4,6 +4,9 @@
     ├── InvalidRequest                 INVALID_ARGUMENT      INVALID_REQUEST | CONTEXT_LENGTH_EXCEEDED
     ├── NotImplementedYet              UNIMPLEMENTED         FIELD_NOT_IMPLEMENTED
     ├── NotFound                       NOT_FOUND             MODEL_NOT_FOUND | REQUEST_NOT_FOUND | DEAD_LETTER_NOT_FOUND …
+    ├── Unauthenticated                UNAUTHENTICATED       MISSING_KEY | INVALID_KEY | ADMIN_KEY_REQUIRED
+    ├── PermissionDenied               PERMISSION_DENIED     MODEL_NOT_ALLOWED | CLASS_NOT_ALLOWED | TENANT_MISMATCH
+    ├── QuotaExceeded                  RESOURCE_EXHAUSTED    QUOTA_EXCEEDED            (retry helps, where it says when)
     ├── AlreadyExists                  ALREADY_EXISTS        IDEMPOTENCY_KEY_REUSED
     ├── QueueFull                      RESOURCE_EXHAUSTED    QUEUE_FULL                (retry helps)
     ├── Unavailable                    UNAVAILABLE           NO_WORKER | QUEUE_UNAVAILABLE | SHUTTING_DOWN … (retry helps)
@@ -91,6 +94,43 @@ class NotFound(HeadraceError):
     """The named thing does not exist."""
 
     code = "NOT_FOUND"
+
+
+class Unauthenticated(HeadraceError):
+    """Nobody knows who calls."""
+
+    code = "UNAUTHENTICATED"
+
+
+class PermissionDenied(HeadraceError):
+    """The caller is known, and may not do this."""
+
+    code = "PERMISSION_DENIED"
+
+
+class QuotaExceeded(HeadraceError):
+    """A limit of the tenant is reached; ``subject`` and ``limit`` say whose and which."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        subject: str,
+        limit: str,
+        metadata: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """Without ``retry_after_s`` no retry helps: the request is larger than the limit itself."""
+        super().__init__(
+            message,
+            reason="QUOTA_EXCEEDED",
+            metadata={"limit": limit, **(metadata or {})},
+            retry_after_s=retry_after_s,
+        )
+        self.subject = subject
+        self.limit = limit
 
 
 class AlreadyExists(HeadraceError):

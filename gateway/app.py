@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 
 import grpc.aio
 from grpc_reflection.v1alpha import reflection
@@ -10,11 +11,13 @@ from common.grpc_options import public_server_options
 from common.health import HealthService, model_service_name
 from common.server import CannotServe, Runtime
 from common.streams.node import Node
+from gateway.access import Access
 from gateway.admin_service import NOT_YET, AdminService
 from gateway.admit import Admission
 from gateway.attachment import Attachment
 from gateway.background import Background
 from gateway.boundary import Boundary
+from gateway.caller import Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
 from gateway.dead_letters import DeadLetters
@@ -26,17 +29,19 @@ from gateway.lookup import Lookup
 from gateway.pool_metrics import PoolMetrics
 from gateway.prepare import Preparation
 from gateway.queue_views import QueueViews
+from gateway.quotas import Quotas
 from gateway.relay.relay import Relay
 from gateway.service import InferenceService, Parts
 from gateway.settings import LONGEST_LIFE_S, GatewaySettings
 from gateway.story import Stories
+from gateway.tenants import Tenants
 from gateway.tokenize import PromptTokenizer
 from headrace.v1 import admin_service_pb2, inference_service_pb2
 from headrace.v1 import admin_service_pb2_grpc as admin_rpc
 from headrace.v1 import inference_service_pb2_grpc as inference_rpc
 
-_INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
-_ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
+INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
+ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 
 async def serve(settings: GatewaySettings, runtime: Runtime) -> None:
@@ -79,17 +84,21 @@ class Gateway:
         self._catalogue = Catalogue(node, log)
         self._views = QueueViews(node, self._catalogue, log)
         self.tokenizer = PromptTokenizer(settings.tokenizer_threads)
+        access = Access(node, requires_keys=settings.require_keys, admin_key=settings.admin_key)
+        self._callers = Callers(access)
         self._server = grpc.aio.server(
             interceptors=[
-                Boundary(log, runtime.metrics.rpc_server_call_duration, not_yet=NOT_YET)
+                Boundary(
+                    log, runtime.metrics.rpc_server_call_duration, self._admit, not_yet=NOT_YET
+                )
             ],
             options=[
-                *public_server_options(),
+                *public_server_options(settings.client_ping_s),
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_send_message_length", settings.max_message_bytes),
             ],
         )
-        self._health = HealthService(runtime.readiness, [_INFERENCE, _ADMIN])
+        self._health = HealthService(runtime.readiness, [INFERENCE, ADMIN])
 
     async def run(self) -> None:
         """Serve, then stop gracefully."""
@@ -133,14 +142,17 @@ class Gateway:
         dead_letters = DeadLetters(
             self._node, self._catalogue, admission, self._relay, runtime.log
         )
-        admin = AdminService(self._node, self._catalogue, self._views, dead_letters)  # type: ignore[abstract]
+        admin = AdminService(
+            self._node, self._catalogue, self._views, dead_letters, Tenants(self._node)
+        )  # type: ignore[abstract]
         admin_rpc.add_AdminServiceServicer_to_server(admin, self._server)
         reflection.enable_server_reflection(
-            [_INFERENCE, _ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
+            [INFERENCE, ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
         )
         routes = Routes(
             HttpParts(
                 calls=parts.calls,
+                callers=self._callers,
                 preparation=parts.preparation,
                 catalogue=self._catalogue,
                 views=self._views,
@@ -168,7 +180,12 @@ class Gateway:
             default_timeout_s=settings.default_timeout_s,
             longest_life_s=LONGEST_LIFE_S,
         )
-        generation = Generation(preparation, admission, self._relay)
+        generation = Generation(
+            preparation,
+            Quotas(self._node, self._background, runtime.metrics),
+            admission,
+            self._relay,
+        )
         attachment = Attachment(self._node, lookup, self._relay)
         calls = Calls(
             generation=generation,
@@ -181,7 +198,15 @@ class Gateway:
             log=runtime.log,
             keepalive_s=settings.keepalive_s,
         )
-        return Parts(self._node, self._catalogue, self._views, preparation, lookup, calls)
+        return Parts(
+            self._node, self._catalogue, self._views, preparation, lookup, calls, self._callers
+        )
+
+    async def _admit(self, method: str, pairs: Sequence[tuple[str, str]]) -> None:
+        if method.startswith(f"/{ADMIN}/"):
+            self._callers.require_operator(pairs)
+        else:
+            await self._callers.of_pairs(pairs, None)
 
     def _bind(self, address: str) -> int:
         try:

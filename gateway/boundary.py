@@ -3,7 +3,7 @@
 An interceptor around the handlers of our own services (health and reflection have none of our errors).
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, NoReturn
 
 import grpc
@@ -22,12 +22,11 @@ from common.errors import (
 from common.logs import Log
 from common.telemetry_names import RPC_METHOD, RPC_RESPONSE_STATUS_CODE
 from common.wire.status import code_of, status_of
-from gateway.caller import Context
+from gateway.caller import MAX_ECHO_CHARS, Context, metadata_of
 
 DETAILS_KEY = "grpc-status-details-bin"
 ECHO_KEY = "x-request-id"
 _OURS = "/headrace.v1."
-_MAX_ECHO_CHARS = 256
 
 
 class _Refused(Exception):
@@ -39,6 +38,7 @@ class _Refused(Exception):
 
 
 Handler = Any  # grpc.RpcMethodHandler: its stubs know nothing of asyncio
+Admit = Callable[[str, Sequence[tuple[str, str]]], Awaitable[None]]
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 
 
@@ -53,10 +53,17 @@ class Undecodable:
 class Boundary(grpc.aio.ServerInterceptor):
     """Wraps each of our handlers once, when it is looked up."""
 
-    def __init__(self, log: Log, duration: Histogram, *, not_yet: Collection[str] = ()) -> None:
-        """``log`` gets what was not expected, ``duration`` each call; methods ``not_yet`` there are answered here."""
+    def __init__(
+        self, log: Log, duration: Histogram, admit: Admit, *, not_yet: Collection[str] = ()
+    ) -> None:
+        """``log`` gets what was not expected, ``duration`` each call; methods ``not_yet`` there are answered here.
+
+        ``admit`` raises for a call of a method by somebody who may not make it: before anything else is done, so that
+        no method can forget to ask.
+        """
         self._duration = duration
         self._log = log
+        self._admit = admit
         self._not_yet = frozenset(not_yet)
 
     async def intercept_service(
@@ -107,6 +114,7 @@ class Boundary(grpc.aio.ServerInterceptor):
     ) -> Any:
         try:
             await _echo(context)
+            await self._admit(method, metadata_of(context))
             if isinstance(request, Undecodable):
                 raise InvalidRequest([FieldViolation("request", "is not a valid message")])
             return await behaviour(request, context)
@@ -130,5 +138,5 @@ async def abort(context: Context, error: HeadraceError) -> NoReturn:
 async def _echo(context: Context) -> None:
     for key, value in context.invocation_metadata() or ():
         if key == ECHO_KEY and isinstance(value, str):
-            await context.send_initial_metadata(((ECHO_KEY, value[:_MAX_ECHO_CHARS]),))
+            await context.send_initial_metadata(((ECHO_KEY, value[:MAX_ECHO_CHARS]),))
             return

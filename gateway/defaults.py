@@ -4,9 +4,15 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
-from common.domain import OutputOptions, SamplingParams, StopConditions
+from common.domain import (
+    ConstraintKind,
+    OutputConstraint,
+    OutputOptions,
+    SamplingParams,
+    StopConditions,
+)
 from common.model_card import ModelCard
-from gateway.draft import OutputDraft, SamplingDraft, StopDraft
+from gateway.draft import ConstraintDraft, OutputDraft, SamplingDraft, StopDraft
 
 _SEED_BITS = 63
 
@@ -60,6 +66,13 @@ def output_of(draft: OutputDraft) -> OutputOptions:
         prompt_logprobs=draft.prompt_logprobs,
         echo=draft.echo,
     )
+
+
+def constraint_of(draft: ConstraintDraft | None) -> OutputConstraint | None:
+    """What the output must look like."""
+    if draft is None:
+        return None
+    return OutputConstraint(ConstraintKind(draft.kind), draft.text, tuple(draft.options))
 
 
 def _first(*values: T | None) -> T:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from common.clock import monotonic_s
 from common.errors import Unavailable
+from common.streams.admission import Admitted
 from common.wire.public import AcceptedFacts
 from gateway.admit import Admission
 from gateway.caller import Caller
 from gateway.draft import Draft
 from gateway.prepare import Preparation, Prepared
+from gateway.quotas import Quotas
 from gateway.relay.follower import Follower
 from gateway.relay.mailbox import Mailbox
 from gateway.relay.relay import Relay
@@ -43,9 +45,12 @@ class AdmittedBefore(Unavailable):
 class Generation:
     """Opens new requests."""
 
-    def __init__(self, preparation: Preparation, admission: Admission, relay: Relay) -> None:
+    def __init__(
+        self, preparation: Preparation, quotas: Quotas, admission: Admission, relay: Relay
+    ) -> None:
         """The stages, in order."""
         self._preparation = preparation
+        self._quotas = quotas
         self._admission = admission
         self._relay = relay
 
@@ -82,9 +87,7 @@ class Generation:
         with self._relay.following(
             prepared.id, name, mailbox, log_name=self._relay.gateway_id
         ) as follower:
-            admitted = await self._admission.admit(
-                prepared, follower, name, story.trace, lambda: when_unknown(name)
-            )
+            admitted = await self._admit(prepared, follower, name, story, when_unknown)
             if not admitted.is_followed:
                 raise AdmittedBefore
             follower.expires_s = monotonic_s() + prepared.budget_s
@@ -96,3 +99,27 @@ class Generation:
                 admitted_ms=admitted.admitted_ms,
             )
             yield Opened(facts, follower, request.output.token_ids)
+
+    async def _admit(
+        self,
+        prepared: Prepared,
+        follower: Follower,
+        name: str,
+        story: Story,
+        when_unknown: Callable[[str], None],
+    ) -> Admitted:
+        """Reserve, then admit; what was reserved for a request that was refused for certain is given back."""
+        prepared = await self._quotas.reserve(prepared)
+        is_unknown = False
+
+        def note_unknown() -> None:
+            nonlocal is_unknown
+            is_unknown = True
+            when_unknown(name)
+
+        try:
+            return await self._admission.admit(prepared, follower, name, story.trace, note_unknown)
+        except BaseException:
+            if not is_unknown:
+                self._quotas.release(prepared)
+            raise

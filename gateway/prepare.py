@@ -13,12 +13,14 @@ from common.domain import (
     TraceContext,
 )
 from common.telemetry_names import SpanName
+from common.tenancy import UNLIMITED, TenantLimits
 from common.tracing import Tracing, context_of
 from gateway.caller import Caller
 from gateway.catalogue import Catalogue
-from gateway.defaults import output_of, sampling_of, stop_of
+from gateway.defaults import constraint_of, output_of, sampling_of, stop_of
 from gateway.draft import Draft, PromptDraft
 from gateway.model import Model
+from gateway.policy import check_class_allowed, check_model_allowed
 from gateway.tokenize import PromptTokenizer
 from gateway.validation.fields import check_fields, check_model, check_prompt, check_tenant
 from gateway.validation.findings import Findings
@@ -37,6 +39,15 @@ class Prepared:
     request: GenerationRequest
     budget_s: float
     has_deadline: bool = False
+    limits: TenantLimits = UNLIMITED
+    is_reserved: bool = False
+    """Whether it counts against its tenant's limits, so that its end has to be settled."""
+
+    @property
+    def most_tokens(self) -> int:
+        """Most tokens that it can use: the prompt once, and every choice."""
+        request = self.request
+        return len(request.prompt_token_ids) + request.stop.max_tokens * request.sampling.n
 
     def renamed(self, request_id: RequestId) -> Self:
         """The same request under another id."""
@@ -59,6 +70,7 @@ class Prepared:
             wants_token_ids=request.output.token_ids,
             has_deadline=self.has_deadline,
             num_choices=request.sampling.n,
+            is_reserved=self.is_reserved,
         )
 
 
@@ -93,6 +105,7 @@ class Preparation:
             check_tenant(caller.tenant, findings)
             check_fields(draft, model.limits, findings)
             findings.raise_if_any()
+            check_class_allowed(caller.limits, Priority[draft.priority])
             tokens = await self._tokenizer.tokens(model, draft.prompt)
             max_tokens = max_tokens_of(
                 draft.stop.max_tokens,
@@ -103,6 +116,9 @@ class Preparation:
             )
             check_prompt_logprobs(draft.output, len(tokens))
             refuse_unimplemented(draft)
+            constraint = constraint_of(draft.constraint)
+            if constraint is not None:
+                await self._tokenizer.check_constraint(model, constraint)
             request_id = model.new_id()
             return Prepared(
                 request_id,
@@ -120,6 +136,7 @@ class Preparation:
                     output=output_of(draft.output),
                     cache_salt=draft.cache_salt,
                     bypass_prefix_cache=draft.bypass_prefix_cache,
+                    constraint=constraint,
                     resumable=draft.resumable,
                     hold=draft.hold,
                     trace=context_of(span),
@@ -127,9 +144,12 @@ class Preparation:
                 ),
                 self._budget_s(draft, caller),
                 has_deadline=bool(draft.timeout_s) or caller.remaining_s is not None,
+                limits=caller.limits,
             )
 
-    async def count(self, name: str, prompt: PromptDraft) -> tuple[Model, Sequence[int]]:
+    async def count(
+        self, name: str, prompt: PromptDraft, caller: Caller
+    ) -> tuple[Model, Sequence[int]]:
         """The tokens of a prompt, exactly as a request would have them.
 
         Raises:
@@ -138,6 +158,7 @@ class Preparation:
         findings = Findings()
         check_model(name, findings)
         findings.raise_if_any()
+        check_model_allowed(caller.limits, name)
         model = await self._catalogue.get(name)
         check_prompt(prompt, model.limits, findings)
         findings.raise_if_any()
@@ -150,6 +171,7 @@ class Preparation:
             check_tenant(caller.tenant, findings)
             check_fields(draft, _NO_LIMITS, findings)
         findings.raise_if_any()
+        check_model_allowed(caller.limits, draft.model)
         return await self._catalogue.get(draft.model)
 
     def _budget_s(self, draft: Draft, caller: Caller) -> float:

@@ -7,12 +7,13 @@ from common.errors import FieldViolation, InvalidRequest
 from common.streams import following
 from common.streams.node import Node
 from common.wire import public, vocabulary
-from gateway.caller import Context, caller_of
+from gateway.caller import Callers, Context
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
 from gateway.flatten import prompt_of
 from gateway.lookup import Lookup, request_not_found
 from gateway.model import Model
+from gateway.policy import check_model_allowed
 from gateway.prepare import Preparation
 from gateway.queue_views import QueueViews
 from gateway.request_view import view_of
@@ -37,6 +38,7 @@ class Parts:
     preparation: Preparation
     lookup: Lookup
     calls: Calls
+    callers: Callers
 
 
 class InferenceService(rpc.InferenceServiceServicer):
@@ -49,7 +51,7 @@ class InferenceService(rpc.InferenceServiceServicer):
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> pb.GenerateResponse:
         """Answer when everything is done."""
         return await self._parts.calls.generate(
-            request, caller_of(context), context.set_trailing_metadata
+            request, await self._parts.callers.of_context(context), context.set_trailing_metadata
         )
 
     async def GenerateStream(  # type: ignore[override] # the writer API: it ends in this coroutine's own time
@@ -57,14 +59,19 @@ class InferenceService(rpc.InferenceServiceServicer):
     ) -> None:
         """Stream events in the order of their seq."""
         await self._parts.calls.stream(
-            request, caller_of(context), context.write, context.set_trailing_metadata
+            request,
+            await self._parts.callers.of_context(context),
+            context.write,
+            context.set_trailing_metadata,
         )
 
     async def BatchGenerate(  # type: ignore[override] # the writer API, as above
         self, request: pb.BatchGenerateRequest, context: Context
     ) -> None:
         """Stream outcomes as they finish."""
-        await self._parts.calls.batch(request.requests, caller_of(context), context.write)
+        await self._parts.calls.batch(
+            request.requests, await self._parts.callers.of_context(context), context.write
+        )
 
     async def Attach(  # type: ignore[override] # the writer API, as above
         self, request: pb.AttachRequest, context: Context
@@ -75,7 +82,10 @@ class InferenceService(rpc.InferenceServiceServicer):
             await context.write(pb.AttachResponse(event=event))
 
         await self._parts.calls.attach(
-            request, caller_of(context), write, context.set_trailing_metadata
+            request,
+            await self._parts.callers.of_context(context),
+            write,
+            context.set_trailing_metadata,
         )
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
@@ -84,8 +94,8 @@ class InferenceService(rpc.InferenceServiceServicer):
             raise InvalidRequest(
                 [FieldViolation("reason", f"must have at most {_MAX_REASON_BYTES} bytes")]
             )
-        tenant = caller_of(context).tenant
-        request_id, _ = await self._parts.lookup.find(request.request_id, tenant)
+        caller = await self._parts.callers.of_context(context)
+        request_id, _ = await self._parts.lookup.find(request.request_id, caller.tenant)
         outcome = await following.cancel(
             self._parts.node, request_id, request.reason or "client", bound_s=_CANCEL_BOUND_S
         )
@@ -99,16 +109,19 @@ class InferenceService(rpc.InferenceServiceServicer):
         self, request: pb.GetRequestRequest, context: Context
     ) -> pb.GetRequestResponse:
         """Tell where a request is."""
-        tenant = caller_of(context).tenant
-        request_id, record = await self._parts.lookup.find_settled(request.request_id, tenant)
+        caller = await self._parts.callers.of_context(context)
+        request_id, record = await self._parts.lookup.find_settled(
+            request.request_id, caller.tenant
+        )
         return view_of(request_id, record, self._parts.views.view(request_id.partition))
 
     async def CountTokens(
         self, request: pb.CountTokensRequest, context: Context
     ) -> pb.CountTokensResponse:
         """Count as generation would."""
+        caller = await self._parts.callers.of_context(context)
         model, tokens = await self._parts.preparation.count(
-            request.model, prompt_of(request.prompt)
+            request.model, prompt_of(request.prompt), caller
         )
         return pb.CountTokensResponse(
             num_tokens=len(tokens),
@@ -121,7 +134,12 @@ class InferenceService(rpc.InferenceServiceServicer):
     ) -> pb.ListModelsResponse:
         """List by name, page by page; a page token is the last name of the page before."""
         await self._parts.catalogue.first_look()
-        models = [m for m in self._parts.catalogue.models if m.card.model > request.page_token]
+        limits = (await self._parts.callers.of_context(context)).limits
+        models = [
+            m
+            for m in self._parts.catalogue.models
+            if m.card.model > request.page_token and limits.allows_model(m.card.model)
+        ]
         size = min(request.page_size or _PAGE_SIZE, _PAGE_SIZE)
         page: Sequence[Model] = models[:size]
         await self._parts.views.refresh(page)
@@ -132,6 +150,8 @@ class InferenceService(rpc.InferenceServiceServicer):
 
     async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.GetModelResponse:
         """Describe one model."""
+        caller = await self._parts.callers.of_context(context)
+        check_model_allowed(caller.limits, request.model)
         model = await self._parts.catalogue.get(request.model)
         await self._parts.views.refresh([model])
         return pb.GetModelResponse(model=self._model_to_pb(model))

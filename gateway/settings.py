@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from common.domain import Priority
-from common.grpc_options import MAX_PUBLIC_MESSAGE_BYTES
+from common.grpc_options import MAX_PUBLIC_MESSAGE_BYTES, PUBLIC_KEEPALIVE_S
 from common.lengths import LENGTHS
 from common.service_settings import ServiceSettings
 from common.setting_fields import above, at_least, between, port, setting
@@ -14,6 +14,7 @@ from common.streams.admission import QueueBounds
 
 LONGEST_LIFE_S = LENGTHS.longest_life_s
 HTTP_PORT = 8080
+_MIN_SECRET_CHARS = 16
 
 # A stop in the order of its steps: shares of the stop grace, and the longest that each is good for. Together they leave
 # an eighth of the grace to exporters and to a busy machine, so that a stop ends by itself even without Redis.
@@ -21,6 +22,13 @@ _DRAIN = (0.7, float("inf"))
 _GOODBYE = (0.04, 1.0)
 _LAST_CALLS = (0.04, 0.5)
 _LAST_WORDS = (0.09, 3.0)
+
+
+def long_secret(value: str | None) -> str | None:
+    """A check of a setting: nothing that can be guessed."""
+    if value is not None and len(value) < _MIN_SECRET_CHARS:
+        return f"must have at least {_MIN_SECRET_CHARS} characters"
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +51,15 @@ class GatewaySettings(ServiceSettings):
     )
     allow_unauthenticated: bool = setting(
         False, help="serve everybody who can reach an address that is not loopback"
+    )
+    require_keys: bool = setting(
+        False, help="every call needs an API key, which says whose it is (headrace keys)"
+    )
+    admin_key: str | None = setting(
+        None,
+        help="what operators' calls bear as their key; without it they are open, or closed where keys are required",
+        check=long_secret,
+        secret=True,
     )
     max_message_bytes: int = setting(
         MAX_PUBLIC_MESSAGE_BYTES, help="longest message from or to a client", check=at_least(1024)
@@ -71,6 +88,11 @@ class GatewaySettings(ServiceSettings):
     trace_content: bool = setting(
         False, help="put prompts and answers into traces, for whoever may read those"
     )
+    client_ping_s: float = setting(
+        PUBLIC_KEEPALIVE_S,
+        help="how long a connection may be silent before its client is asked whether it is there",
+        check=at_least(1),
+    )
     tokenizer_threads: int = setting(2, help="prompts tokenized at once", check=at_least(1))
 
     def problems(self) -> Iterator[str]:
@@ -80,11 +102,11 @@ class GatewaySettings(ServiceSettings):
             if len(values) not in (1, len(Priority)) or min(values) < 1:
                 yield f"--{name.replace('_', '-')}: one positive number, or four"
         for flag, host in (("--grpc-host", self.grpc_host), ("--http-host", self.http_host)):
-            if is_loopback(host) or self.allow_unauthenticated:
+            if is_loopback(host) or self.allow_unauthenticated or self.require_keys:
                 continue
             yield (
                 f"{flag}: {host} can be reached from other machines and callers are"
-                " not authenticated; --allow-unauthenticated permits that"
+                " not authenticated: --require-keys changes that, --allow-unauthenticated permits it"
             )
 
     def bounds(self, priority: Priority) -> QueueBounds:

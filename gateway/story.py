@@ -8,10 +8,10 @@ from opentelemetry.trace import Span
 
 from common import telemetry_names as names
 from common.clock import monotonic_s
-from common.domain import FinishReason, GenerationRequest, TraceContext, Usage
+from common.domain import FinishReason, GenerationRequest, Priority, TraceContext, Usage
 from common.errors import HeadraceError
 from common.logs import Log, for_request
-from common.metrics import Metrics, model_labels
+from common.metrics import Metrics, class_labels, model_labels
 from common.records import FinishRecord
 from common.tracing import SpanKind, Tracing, context_of
 from common.wire.status import code_of
@@ -173,6 +173,9 @@ class Stories:
         self._metrics.generation_tokens.add(0, labels)
         for reason in FinishReason:
             self._metrics.request_success.add(0, {**labels, "finish_reason": reason.value})
+        for priority in Priority:
+            refused = {**class_labels(model, priority), "reason": "QUEUE_FULL"}
+            self._metrics.admission_refusals.add(0, refused)
 
     def _report(self, story: Story, outcome: str) -> None:
         now_s = monotonic_s()

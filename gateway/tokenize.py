@@ -1,11 +1,13 @@
-"""Prompts as token ids, in threads: a long prompt takes a while, and the event loop serves everybody."""
+"""Prompts as token ids and constraints looked at, in threads: either may take a while, and the event loop serves everybody."""
 
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
-from common.errors import FieldViolation, InvalidRequest
+from common.domain import OutputConstraint
+from common.errors import FieldViolation, InvalidRequest, NotImplementedYet
+from common.grammars import CAPABILITY, BadGrammar, check_grammar
 from gateway.draft import ChatPrompt, PromptDraft, TextPrompt, TokenPrompt
 from gateway.model import Model
 
@@ -37,6 +39,30 @@ class PromptTokenizer:
             loop = asyncio.get_running_loop()
             ids = await loop.run_in_executor(self._threads, tokenize, model, prompt.form)
         return ids if prompt.truncate_to_tokens is None else ids[-prompt.truncate_to_tokens :]
+
+    async def check_constraint(self, model: Model, constraint: OutputConstraint) -> None:
+        """As ``check`` says.
+
+        Raises:
+            HeadraceError: what ``check`` raises.
+        """
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, check, model, constraint)
+
+
+def check(model: Model, constraint: OutputConstraint) -> None:
+    """Whether workers can follow the constraint, as far as its form tells.
+
+    Raises:
+        NotImplementedYet: the model's workers follow none.
+        InvalidRequest: it cannot be read, or costs too much.
+    """
+    if CAPABILITY not in model.card.capabilities:
+        raise NotImplementedYet(["constraint"])
+    try:
+        check_grammar(constraint)
+    except BadGrammar as error:
+        raise _refusal(f"constraint.{constraint.kind}", f"cannot be used: {error}") from error
 
 
 def tokenize(model: Model, form: TextPrompt | ChatPrompt | None) -> Sequence[int]:

@@ -18,6 +18,7 @@ from scheduler.failures import MAX_STALLS, MAX_WORKER_LOSSES, poison, stalled, u
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.messages import Owning, Recovered
+from scheduler.settlements import Due, EndedEntry
 from scheduler.waiting_room import WaitingRoom
 
 
@@ -61,11 +62,11 @@ class Arrivals:
         led.entries.discard((entry.priority, entry.entry_id))
         request_id = str(purpose.request_id)
         if isinstance(answer, Ended) and answer.log:
-            led.let_go(answer.log, request_id, entry.priority, entry.entry_id)
+            led.let_go(answer.log, request_id, _ended(purpose))
             return
         if not isinstance(answer, Ended):
             led.telemetry.log.error("no record to own", request_id=request_id, answer=str(answer))
-        led.acks.add(entry.priority, entry.entry_id)
+        led.settlements.add(_ended(purpose))
 
     def _admit(self, request_id: RequestId, entry: InboxEntry, owned: Owned) -> None:
         led, now_s = self._led, self._led.clock()
@@ -151,6 +152,18 @@ class Arrivals:
         else:
             led.alarms.set(request.deadline_s, DeadlineDue(request.key))
             self._waiting_room.admit(request)
+
+
+def _ended(purpose: Owning) -> EndedEntry:
+    """The entry of a request that others have ended; it may be up to us to settle its quota."""
+    entry, due = purpose.entry, None
+    try:
+        header = decode_header(entry.header)
+    except UndecodableError:
+        return EndedEntry(entry.priority, entry.entry_id)
+    if header.is_reserved:
+        due = Due(header.tenant, purpose.request_id)
+    return EndedEntry(entry.priority, entry.entry_id, due)
 
 
 def _is_fresh(owned: Owned) -> bool:

@@ -59,9 +59,7 @@ class Beats:
                     "nothing to go on with", request_id=request.key, answer=str(answer)
                 )
                 self._led.drop(request)
-                self._led.let_go(
-                    request.log, request.key, request.header.priority, request.entry_id
-                )
+                self._led.let_go(request.log, request.key, request.ended_entry(None))
             case _:
                 self._led.telemetry.log.error(
                     "damaged record", request_id=request.key, answer=str(answer)

@@ -9,9 +9,9 @@ from common import telemetry_names as names
 from common.domain import FinishReason
 from common.request_status import RequestStatus
 from common.streams.ownership import Answer, CancelRequested, Taken, take_step
-from common.wire import session
+from common.wire import orders
+from common.wire.orders import Assignment, OpenedBody
 from common.wire.records import UndecodableError
-from common.wire.session import Assignment, OpenedBody
 from scheduler.ending import Ending
 from scheduler.failures import no_worker, undecodable
 from scheduler.led_partition import LedPartition
@@ -74,7 +74,7 @@ class Dispatch:
         request.is_leaving = True
         request.num_preempted += 1
         worker.changed()
-        worker.session.send(session.preempt([(request.key, request.attempt)]))
+        worker.session.send(orders.preempt([(request.key, request.attempt)]))
         led.telemetry.preempted(request.header.priority)
         led.telemetry.log.info(
             "asked to make room", request_id=request.key, reason=preemption.reason
@@ -90,7 +90,7 @@ class Dispatch:
         ]
         batch = Batch(secrets.token_hex(8), worker, picks.reason, now_s, len(going))
         for request, pick in going:
-            request.why = f"{pick.why}, class {pick.level.name}"
+            request.why = f"{pick.why}, class {request.priority.name}"
             led.start(request)
             request.attempt += 1
             request.is_taking = True
@@ -147,7 +147,7 @@ class Dispatch:
 
     def _open(self, request: LedRequest, batch: Batch, data: bytes) -> None:
         try:
-            body = session.open_body(data)
+            body = orders.open_body(data)
         except UndecodableError:
             request.end_wanted = (FinishReason.ERROR, undecodable("body"))
             self._ending.end_here(request)
@@ -178,7 +178,7 @@ class Dispatch:
             span = led.telemetry.batch(
                 batch.id, worker.worker_id, batch.reason, contexts, batch.picked_s, now_s
             )
-            worker.session.send(session.assign(batch.id, span.traceparent, assignments))
+            worker.session.send(orders.assign(batch.id, span.traceparent, assignments))
 
     def _assignment(
         self, request: LedRequest, body: OpenedBody, batch: Batch, now_s: float

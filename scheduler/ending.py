@@ -9,7 +9,7 @@ from common.domain import FinishReason
 from common.lengths import LENGTHS
 from common.records import Failure
 from common.request_status import RequestStatus
-from common.wire import session
+from common.wire import orders
 from scheduler.alarms import CancelOverdue, DeadlineDue
 from scheduler.failures import failure_of_end
 from scheduler.led_partition import LedPartition
@@ -54,7 +54,7 @@ class Ending:
             return
         worker = self._led.workers.get(request.worker_id)
         if request.status is RequestStatus.RUNNING and worker is not None:
-            worker.session.send(session.cancel([(request.key, request.attempt)], reason))
+            worker.session.send(orders.cancel([(request.key, request.attempt)], reason))
             overdue_s = self._led.clock() + CANCEL_TIMEOUT_S
             self._led.alarms.set(overdue_s, CancelOverdue(request.key, request.attempt))
             return

@@ -36,10 +36,12 @@ from scheduler.planning.queue import WaitingQueue
 from scheduler.planning.settings import PlanningSettings
 from scheduler.record_writer import RecordWriter
 from scheduler.settings import SchedulerSettings
+from scheduler.settlements import Settlements
 from scheduler.snapshot import Snapshot
 from scheduler.takeover import TakeoverReader
 from scheduler.telemetry import PartitionTelemetry
 from scheduler.tenant_weights import weights_of
+from scheduler.weight_watch import WeightWatch
 from scheduler.worker_registry.doors import Door, Doors
 from scheduler.worker_registry.session import WorkerSession
 
@@ -89,6 +91,9 @@ class Leadership:
             node, lease, lambda answers: post(WritesAnswered(answers))
         )
         self._acks = Acks(node, partition, lease)
+        self._settlements = Settlements(node, lease, self._acks.add)
+        weights = dict(weights_of(settings.tenant_weights))
+        self._weights = WeightWatch(node, weights)
         self._led = LedPartition(
             partition=partition,
             owner=services.identity.scheduler_id,
@@ -98,12 +103,13 @@ class Leadership:
             queue=WaitingQueue(
                 PlanningSettings(
                     batch_window_ms=settings.batch_window_ms,
-                    tenant_weights=weights_of(settings.tenant_weights),
+                    tenant_weights=weights,
                 )
             ),
             logs=self._logs,
             records=self._records,
             acks=self._acks,
+            settlements=self._settlements,
             recover=self._reader.recover,
             led_since_s=services.clock(),
         )
@@ -134,6 +140,10 @@ class Leadership:
                 await services.stopping.wait()
                 await self._flush()
                 tasks.end()
+        except Exception as error:
+            # Said at once: whoever else has to end first may take a while.
+            led.telemetry.log.error("leadership failed", exc_info=error)
+            raise
         finally:
             services.doors.shut(self._door)
             services.gauges.remove(self._partition)
@@ -151,8 +161,10 @@ class Leadership:
         for work in (
             self._loop.run(),
             self._records.run(),
+            self._settlements.run(),
             self._acks.run(),
             self._drains.run(),
+            self._weights.run(),
             intake.run(),
             intake.sweep(),
             heartbeat.run(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from common.domain import Clock, FinishReason, Partition, Priority
 from common.records import LogRecord
 from common.streams import reply_log
-from common.wire import session
+from common.wire import orders
 from scheduler.acks import Acks
 from scheduler.alarms import Alarms
 from scheduler.led_request import LedRequest
@@ -17,6 +17,7 @@ from scheduler.messages import Purpose
 from scheduler.planning.queue import WaitingQueue
 from scheduler.record_writer import RecordWriter
 from scheduler.settings import SchedulerSettings
+from scheduler.settlements import EndedEntry, Settlements
 from scheduler.telemetry import PartitionTelemetry
 
 
@@ -37,6 +38,7 @@ class LedPartition:
     logs: LogWriters
     records: RecordWriter[Purpose]
     acks: Acks
+    settlements: Settlements
     recover: Callable[[str, str, list[LedRequest]], None]
     alarms: Alarms = field(default_factory=Alarms)
     requests: dict[str, LedRequest] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class LedPartition:
     workers: dict[str, LedWorker] = field(default_factory=dict)
     parked: dict[str, LedRequest] = field(default_factory=dict)
     ended: list[LedRequest] = field(default_factory=list)
-    acks_after_unmark: dict[str, tuple[Priority, str]] = field(default_factory=dict)
+    acks_after_unmark: dict[str, EndedEntry] = field(default_factory=dict)
     num_open_by_log: Counter[str] = field(default_factory=Counter)
     num_left_queue: int = 0
     wants_plan: bool = True
@@ -54,7 +56,12 @@ class LedPartition:
     @property
     def is_idle(self) -> bool:
         """Whether every write that was asked for is made."""
-        return self.logs.is_idle and self.records.is_idle and self.acks.is_idle
+        return (
+            self.logs.is_idle
+            and self.records.is_idle
+            and self.settlements.is_idle
+            and self.acks.is_idle
+        )
 
     def add(self, request: LedRequest) -> None:
         """A request is ours from here on."""
@@ -76,9 +83,9 @@ class LedPartition:
 
     def start(self, request: LedRequest) -> None:
         """It goes to a worker: its tenant is charged for the prompt, unless it was before."""
-        level = self.queue.start(request.key)
-        assert level is not None, request.key
-        request.level, request.is_charged = level, True
+        started = self.queue.start(request.key)
+        assert started is not None, request.key
+        request.is_charged = True
         self.num_left_queue += 1
 
     def recharge(self, request: LedRequest) -> None:
@@ -87,7 +94,7 @@ class LedPartition:
             return
         request.is_charged = True
         self.queue.charge(
-            request.level,
+            request.priority,
             request.header.tenant,
             prompt_tokens=request.header.prompt_tokens,
             generated_tokens=request.progress.next_seq,
@@ -112,12 +119,12 @@ class LedPartition:
         self.wants_plan = True
         return worker
 
-    def let_go(self, log: str, request_id: str, priority: Priority, entry_id: str) -> None:
+    def let_go(self, log: str, request_id: str, entry: EndedEntry) -> None:
         """A terminal record exists: the log need not keep anything for the request, then its entry may go.
 
         In this order, because nobody would find a mark whose entry has gone.
         """
-        self.acks_after_unmark[request_id] = (priority, entry_id)
+        self.acks_after_unmark[request_id] = entry
         self.logs.unmark(log, request_id)
 
     def drop(self, request: LedRequest) -> None:
@@ -125,7 +132,7 @@ class LedPartition:
         attempt = request.attempt
         worker = self.release_worker(request)
         if worker is not None:
-            worker.session.send(session.cancel([(request.key, attempt)], FinishReason.CANCELLED))
+            worker.session.send(orders.cancel([(request.key, attempt)], FinishReason.CANCELLED))
         self.forget(request)
 
     def forget(self, request: LedRequest) -> None:

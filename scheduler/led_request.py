@@ -7,7 +7,7 @@ in flight                   |─────|     numbered and handed to the log
 
 from dataclasses import dataclass, field, replace
 
-from common.domain import FinishReason, OrderingHeader, Priority, RequestId
+from common.domain import FinishReason, OrderingHeader, Priority, RequestId, Usage
 from common.records import (
     Failure,
     FinishRecord,
@@ -21,6 +21,7 @@ from common.request_status import RequestStatus, transition
 from common.wire.session import SequenceFinish, SequenceOutput
 from scheduler.failures import QUARANTINE_LOSSES, failure_of_end
 from scheduler.planning.waiting import WaitingRequest
+from scheduler.settlements import Due, EndedEntry
 
 Charged = tuple[Priority, str]
 """A class and a tenant."""
@@ -30,7 +31,7 @@ Charged = tuple[Priority, str]
 class LedRequest:
     """State of one request; only the loop's task changes it. Times by this process's monotonic clock.
 
-    ``level`` is the class in which its tenant is charged for it, ``is_charged`` says that the prompt was.
+    ``is_charged`` says that its tenant has paid for the prompt.
     """
 
     id: RequestId
@@ -54,7 +55,6 @@ class LedRequest:
 
     status: RequestStatus = RequestStatus.QUEUED
     attempt: int = 0
-    level: Priority = field(init=False)
     is_charged: bool = False
     worker_id: str = ""
     why: str = ""
@@ -84,10 +84,14 @@ class LedRequest:
 
     def __post_init__(self) -> None:
         self.key = str(self.id)
-        self.level = self.header.priority
         self.gateways = frozenset({self.log})
         self.num_choices = self.header.num_choices
         self.restore(self.progress)
+
+    def ended_entry(self, usage: Usage | None) -> EndedEntry:
+        """The inbox entry, which may go; ``usage`` None: as the terminal record says."""
+        due = Due(self.header.tenant, self.id, usage) if self.header.is_reserved else None
+        return EndedEntry(self.header.priority, self.entry_id, due)
 
     def restore(self, progress: Progress) -> None:
         """Go on from what the log holds."""
@@ -128,7 +132,7 @@ class LedRequest:
     @property
     def charged(self) -> Charged:
         """Whose counter its tokens count on."""
-        return self.level, self.header.tenant
+        return self.priority, self.header.tenant
 
     @property
     def is_suspect(self) -> bool:

@@ -7,7 +7,7 @@ from common.domain import RequestId
 from common.records import Failure, Progress
 from common.streams.inbox import InboxEntry
 from common.streams.ownership import Answer
-from common.wire.session import OpenedBody
+from common.wire.orders import OpenedBody
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
 from scheduler.log_writer import Appended

@@ -27,7 +27,7 @@ from scheduler.worker_registry.worker_service import WorkerService
 # Sessions are told to go elsewhere before this begins; it is for those that do not listen.
 _SERVER_GRACE_S = 1.0
 _LOOK_INTERVAL_S = 1.0
-_WORKERS = worker_service_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name
+WORKERS = worker_service_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name
 
 
 async def serve(settings: SchedulerSettings, runtime: Runtime) -> None:
@@ -43,7 +43,7 @@ async def serve(settings: SchedulerSettings, runtime: Runtime) -> None:
     address = settings.advertise_address or f"{settings.grpc_host}:{port}"
     identity = LeaderLease(f"{runtime.instance}-{uuid7_hex(0)[-8:]}", address)
     scheduler = Scheduler(settings, runtime, node, identity)
-    health = HealthService(runtime.readiness, [_WORKERS])
+    health = HealthService(runtime.readiness, [WORKERS])
     try:
         scheduler.add_to(server)
         await health.add_to(server)

@@ -77,7 +77,7 @@ class Settle:
         for request_id in message.unmarked:
             entry = led.acks_after_unmark.pop(request_id, None)
             if entry is not None:
-                led.acks.add(*entry)
+                led.settlements.add(entry)
         if led.parked:
             led.wants_plan = True
 
@@ -146,7 +146,13 @@ class Settle:
             led.telemetry.spans.settled(request, led.clock())
         elif not isinstance(answer, Ended):
             led.telemetry.log.error("not settled", request_id=request.key, answer=str(answer))
-        led.let_go(request.log, request.key, request.header.priority, request.entry_id)
+        # The record that stands may be another's, of another epoch: then it says what was used.
+        used = request.progress.usage(request.header.prompt_tokens)
+        led.let_go(
+            request.log,
+            request.key,
+            request.ended_entry(used if isinstance(answer, Done) else None),
+        )
         led.forget(request)
 
 

@@ -14,8 +14,8 @@ from common.logs import Log
 from common.records import FenceRecord, LogRecord
 from common.streams import following, reply_log
 from common.streams.node import Node
+from common.wire.orders import open_body
 from common.wire.records import UndecodableError, decode_log_batch
-from common.wire.session import open_body
 from scheduler.failures import damaged_log, undecodable
 from scheduler.led_request import LedRequest
 from scheduler.messages import Recovered

@@ -5,7 +5,7 @@ counted as a loss at once, so that it can be resumed at once, and the count is t
 returns within its grace. Only a request for which the count would be the last one waits for that verdict.
 """
 
-from common.wire import session as wire
+from common.wire import orders
 from common.wire.session import CacheDelta, Credit, Draining, Heartbeat, StepOutput
 from scheduler.alarms import LossDecided
 from scheduler.drains import Drains
@@ -135,4 +135,4 @@ class Workers:
         worker = self._led.workers.get(order.worker_id)
         if worker is not None and not worker.is_draining:
             worker.is_draining = True
-            worker.session.send(wire.drain(order.grace_ms))
+            worker.session.send(orders.drain(order.grace_ms))

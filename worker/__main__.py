@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 from common.clock import monotonic_s
+from common.grammars import CAPABILITY
+from common.model_card import ModelCard
 from common.server import CannotServe, Runtime, run_service
 from common.settings import settings_or_exit
 from worker.device_meters import watch_device
@@ -20,6 +22,7 @@ from worker.loading import Loaded, is_loading, load_unless_stopped
 from worker.meters import WorkerMeters
 from worker.session.dialer import Dialer
 from worker.session.engine_thread import EngineThread
+from worker.session.grammar_gate import Compiler
 from worker.session.identity import WorkerIdentity
 from worker.session.live_requests import LiveRequests
 from worker.session.session import Ended, Session, SessionParts
@@ -177,8 +180,19 @@ def _dialer(
         if not ended.has_left:
             meters.count_reconnect()
 
-    parts = SessionParts(identity, thread, live, monotonic_s, meters.observe, on_welcome)
+    parts = SessionParts(
+        identity, thread, live, monotonic_s, meters.observe, on_welcome, _compiler(card)
+    )
     return Dialer(settings.schedulers, lambda address: Session(parts, address), on_end=on_end)
+
+
+def _compiler(card: ModelCard) -> Compiler | None:
+    """What compiles grammars; nothing where the library is missing, which the card says too."""
+    if CAPABILITY not in card.capabilities:
+        return None
+    from worker.grammar.compiler import GrammarCompiler
+
+    return GrammarCompiler(card)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from common.clock import monotonic_s
+from common.domain import Clock
 from common.metrics import Metrics, model_labels
 from common.token_gaps import Labels
 from worker.engine.report import CacheReport, StepReport
@@ -19,8 +20,12 @@ class WorkerMeters:
         model: str,
         num_blocks: int,
         read_status: Callable[[], EngineStatus],
+        clock: Clock = monotonic_s,
     ) -> None:
         """Gauges watch ``read_status`` from now on."""
+        self._read_status = read_status
+        self._clock = clock
+        self._last_step_s: float | None = None
         self._metrics = metrics
         self._labels = model_labels(model)
 
@@ -29,7 +34,7 @@ class WorkerMeters:
 
         metrics.num_requests_running.watch(watch(lambda status: status.num_running))
         metrics.num_requests_waiting.watch(watch(lambda status: status.num_waiting))
-        metrics.step_age.watch(watch(lambda status: status.step_age_s(monotonic_s())))
+        metrics.step_age.watch(watch(lambda status: status.step_age_s(clock())))
         metrics.kv_cache_usage.watch(watch(lambda status: status.blocks_used / num_blocks))
         metrics.kv_blocks_used.watch(watch(lambda status: status.blocks_used))
         metrics.kv_blocks_total.watch(watch(lambda _: num_blocks))
@@ -68,6 +73,16 @@ class WorkerMeters:
             metrics.step_tokens.record(num_tokens, labels)
         if report.decode_seqs:
             metrics.batch_size.record(report.decode_seqs, labels)
+        if num_tokens:
+            self._observe_gap(report)
+
+    def _observe_gap(self, report: StepReport) -> None:
+        """Whoever decoded in this step had its last token from the step before, whatever lay between the two."""
+        now_s, last_s = self._clock(), self._last_step_s
+        if report.decode_seqs:
+            gap_s = report.duration_s if last_s is None else now_s - last_s
+            self._metrics.token_gaps.record(gap_s, report.decode_seqs, self._labels)
+        self._last_step_s = None if self._read_status().progress_s is None else now_s
 
     def _observe_cache(self, cache: CacheReport) -> None:
         metrics, labels = self._metrics, dict(self._labels)

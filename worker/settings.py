@@ -7,7 +7,7 @@ from enum import StrEnum
 from common.domain import MODEL_NAME, Quantization
 from common.service_settings import WORKER_METRICS_PORT, ServiceSettings, metrics_port_setting
 from common.setting_fields import above, at_least, each, host_and_port, setting
-from worker.engine.model_settings import DEFAULT_MODEL, ModelSettings, RunnerKind
+from worker.engine.model_settings import DEFAULT_MODEL, KvDtype, ModelSettings, RunnerKind
 from worker.faults import Fault
 from worker.simulated.settings import SimulatedSettings
 
@@ -49,6 +49,9 @@ class WorkerSettings(ServiceSettings):
     quantization: Quantization = setting(Quantization.INT8, help="how linear layers are stored")
     double_quant: bool = setting(False, help="quantize the scales of nf4 and fp4 too")
     dtype: str | None = setting(None, help="float32, bfloat16 or float16; default by machine")
+    kv_dtype: KvDtype = setting(
+        KvDtype.AUTO, help="how keys and values are stored; int8 halves them"
+    )
     device: str = setting("auto", help="a torch device; auto takes CUDA where there is one")
     model_cache: str | None = setting(None, help="folder of converted checkpoints")
     max_seqs: int = setting(64, help="most sequences at once", check=at_least(1))
@@ -142,6 +145,7 @@ class WorkerSettings(ServiceSettings):
             quantization=self.quantization,
             double_quant=self.double_quant,
             dtype=self.dtype,
+            kv_dtype=self.kv_dtype,
             block_size=self.block_size,
             kv_blocks=self.kv_blocks,
             kv_memory_mb=self.kv_memory_mb,

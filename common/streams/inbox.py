@@ -37,10 +37,12 @@ async def create_groups(node: Node, partition: Partition) -> None:
 
     async def operation(client: RedisClient) -> None:
         for priority in _CLASSES:
+            key = keys.inbox(partition, priority)
+            # A full Redis refuses to create even what is there.
+            if await _has_group(client, key):
+                continue
             try:
-                await client.xgroup_create(
-                    keys.inbox(partition, priority), keys.GROUP, id="0", mkstream=True
-                )
+                await client.xgroup_create(key, keys.GROUP, id="0", mkstream=True)
             except redis.exceptions.ResponseError as error:
                 if not str(error).startswith("BUSYGROUP"):
                     raise
@@ -57,15 +59,20 @@ async def has_groups(node: Node, partition: Partition, *, bound_s: float) -> boo
 
     async def operation(client: RedisClient) -> bool:
         for priority in _CLASSES:
-            try:
-                if await client.xinfo_groups(keys.inbox(partition, priority)):
-                    return True
-            except redis.exceptions.ResponseError as error:
-                if "no such key" not in str(error):
-                    raise
+            if await _has_group(client, keys.inbox(partition, priority)):
+                return True
         return False
 
     return await node.call(operation, bound_s=bound_s)
+
+
+async def _has_group(client: RedisClient, key: str) -> bool:
+    try:
+        return bool(await client.xinfo_groups(key))
+    except redis.exceptions.ResponseError as error:
+        if "no such key" not in str(error):
+            raise
+        return False
 
 
 async def read_new(node: Node, partition: Partition, consumer: str) -> list[InboxEntry]:
@@ -161,17 +168,14 @@ async def ack(
     by_class: dict[Priority, list[str]] = {}
     for priority, entry_id in entries:
         by_class.setdefault(priority, []).append(entry_id)
-
-    async def operation(client: RedisClient) -> None:
-        pipeline = client.pipeline(transaction=True)
-        for priority, ids in by_class.items():
-            key = keys.inbox(partition, priority)
-            pipeline.xack(key, keys.GROUP, *ids)
-            pipeline.xdel(key, *ids)
-        await pipeline.execute()
-
-    if by_class:
-        await node.call(operation, bound_s=bound_s)
+    calls = [
+        ScriptCall(
+            "ack", [keys.inbox(partition, priority)], [keys.GROUP, *ids[start : start + _PAGE]]
+        )
+        for priority, ids in by_class.items()
+        for start in range(0, len(ids), _PAGE)
+    ]
+    await run_scripts(node, calls, bound_s=bound_s)
 
 
 async def read_foreign(node: Node, partition: Partition, mine: str) -> list[InboxEntry]:

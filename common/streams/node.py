@@ -85,7 +85,8 @@ class Node:
         client = self._calls.client
         try:
             async with asyncio.timeout(_SOCKET_TIMEOUT_S):
-                return bool(await (client if key is None else await node_of(client, key)).ping())
+                node = client if key is None else await _uncovered(node_of(client, key))
+                return bool(await _uncovered(node.ping()))
         except SUSPECTS as error:
             self._note(error)
             return False
@@ -118,8 +119,10 @@ class Node:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._calls.aclose()
-        await self._reads.aclose()
+        try:
+            await self._calls.aclose()
+        finally:
+            await self._reads.aclose()
 
     def _note(self, error: Exception) -> None:
         """Count a transient error; any other is raised."""
@@ -133,12 +136,17 @@ async def _uncovered(operation: Awaitable[T]) -> T:
     """The result of ``operation``, unless the task was cancelled meanwhile.
 
     The client library sends through ``asyncio.wait_for``, which before Python 3.12 loses a cancellation that comes
-    in the same moment as the result: the task would then run on, for ever.
+    in the same moment as the result or the error: the task would then run on, or repeat its call, for ever.
     """
     task = asyncio.current_task()
     assert task is not None
     num_cancels = task.cancelling()
-    result = await operation
+    try:
+        result = await operation
+    except SUSPECTS as error:
+        if task.cancelling() > num_cancels:
+            raise asyncio.CancelledError from error
+        raise
     if task.cancelling() > num_cancels:
         raise asyncio.CancelledError
     return result

@@ -42,7 +42,6 @@ def is_transient(error: BaseException) -> bool:
         return _CLOSED_TRANSPORT in str(error)
     if not isinstance(error, redis.exceptions.ResponseError):
         return False
-    words = str(error).rpartition(" of pipeline caused error: ")[
-        2
-    ]  # what a pipeline puts in front
+    # Without what a pipeline puts in front: which command it was, and by the client's version a bracket and a quote.
+    words = str(error).rpartition(" of pipeline caused error: ")[2].lstrip("(\"'")
     return _WORDS.match(words) is not None

@@ -18,6 +18,7 @@ def encode_body(request: GenerationRequest) -> bytes:
         sampling=vocabulary.sampling_to_pb(request.sampling),
         stop=vocabulary.stop_to_pb(request.stop),
         output=vocabulary.output_to_pb(request.output),
+        constraint=vocabulary.constraint_to_pb(request.constraint),
         priority=vocabulary.priority_to_pb(request.priority),
         tenant=request.tenant,
         client_request_id=request.client_request_id,
@@ -60,6 +61,7 @@ def request_from_body(body: pb.RequestBody) -> GenerationRequest:
         output=vocabulary.output_from_pb(body.output),
         cache_salt=body.cache_salt,
         bypass_prefix_cache=body.bypass_prefix_cache,
+        constraint=vocabulary.constraint_from_pb(body.constraint),
         resumable=body.resumable,
         hold=body.hold,
         trace=TraceContext(body.traceparent, body.tracestate),
@@ -82,6 +84,7 @@ def encode_header(header: OrderingHeader) -> bytes:
         output=vocabulary.output_to_pb(OutputOptions(token_ids=header.wants_token_ids)),
         has_deadline=header.has_deadline,
         num_choices=header.num_choices,
+        is_reserved=header.is_reserved,
     ).SerializeToString()
 
 
@@ -107,4 +110,5 @@ def decode_header(data: bytes) -> OrderingHeader:
         num_choices=max(1, message.num_choices),
         trace=TraceContext(message.traceparent, message.tracestate),
         has_deadline=message.has_deadline,
+        is_reserved=message.is_reserved,
     )

@@ -20,6 +20,8 @@ _BY_CODE: dict[str, type[errors.HeadraceError]] = {
     cls.code: cls
     for cls in (
         errors.NotFound,
+        errors.Unauthenticated,
+        errors.PermissionDenied,
         errors.AlreadyExists,
         errors.QueueFull,
         errors.Unavailable,
@@ -91,6 +93,11 @@ def _details(error: errors.HeadraceError) -> list[Message]:
         details.append(retry)
     if isinstance(error, errors.InvalidRequest):
         details.append(_bad_request(error))
+    if isinstance(error, errors.QuotaExceeded):
+        violation = error_details_pb2.QuotaFailure.Violation(
+            subject=error.subject, description=error.message[:_MAX_MESSAGE_CHARS]
+        )
+        details.append(error_details_pb2.QuotaFailure(violations=[violation]))
     if isinstance(error, errors.NotFound) and "resource_name" in error.metadata:
         details.append(
             error_details_pb2.ResourceInfo(

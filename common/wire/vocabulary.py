@@ -1,8 +1,10 @@
 """Enums and small values on both sides of the border."""
 
 from common.domain import (
+    ConstraintKind,
     FinishReason,
     MatchedStop,
+    OutputConstraint,
     OutputOptions,
     Priority,
     SamplingParams,
@@ -193,6 +195,34 @@ def stop_from_pb(message: pb.StopConditions) -> StopConditions:
         include_stop_in_output=message.include_stop_in_output,
         ignore_eos=message.ignore_eos,
     )
+
+
+def constraint_to_pb(value: OutputConstraint | None) -> pb.OutputConstraint | None:
+    """What an output must look like; None stays unset."""
+    if value is None:
+        return None
+    match value.kind:
+        case ConstraintKind.JSON_OBJECT:
+            return pb.OutputConstraint(json_object=True)
+        case ConstraintKind.CHOICE:
+            return pb.OutputConstraint(choice=pb.ChoiceList(options=value.options))
+        case ConstraintKind.JSON_SCHEMA:
+            return pb.OutputConstraint(json_schema=value.text)
+        case ConstraintKind.REGEX:
+            return pb.OutputConstraint(regex=value.text)
+        case ConstraintKind.GRAMMAR:
+            return pb.OutputConstraint(grammar=value.text)
+
+
+def constraint_from_pb(message: pb.OutputConstraint) -> OutputConstraint | None:
+    """None where none is set; a JSON object that is not wanted is none."""
+    kind = message.WhichOneof("kind")
+    if kind is None or (kind == "json_object" and not message.json_object):
+        return None
+    if kind == "choice":
+        return OutputConstraint(ConstraintKind.CHOICE, options=tuple(message.choice.options))
+    text = "" if kind == "json_object" else getattr(message, kind)
+    return OutputConstraint(ConstraintKind(kind), text)
 
 
 def output_to_pb(value: OutputOptions) -> pb.OutputOptions:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from common.errors import HeadraceError, InternalFailure
 from common.grpc_options import MAX_METADATA_BYTES
 from common.logs import Log
-from gateway.caller import MAX_ECHO_CHARS, Caller, caller_from
+from gateway.caller import MAX_ECHO_CHARS
 from gateway.http.errors import (
     HttpRefusal,
     Rename,
@@ -80,11 +80,6 @@ async def read_object(request: Request, max_bytes: int) -> dict[str, Any]:
         message = f"the body must arrive within {_BODY_WITHIN_S:g} s"
         raise HttpRefusal(HTTPStatus.REQUEST_TIMEOUT, "BODY_TOO_SLOW", message) from error
     return parse_object(bytes(body))
-
-
-def http_caller(request: Request) -> Caller:
-    """Who calls, by the same names as gRPC's metadata."""
-    return caller_from(request.headers.items(), None)
 
 
 def echo_of(request: Request) -> str:

@@ -31,8 +31,9 @@ class CompletionLogprobs:
             token = _text(one.chosen)
             tokens.append(token)
             offsets.append(self._offset)
-            values.append(one.chosen.logprob)
-            top.append({_text(other): other.logprob for other in one.top})
+            has_number = one.HasField("chosen")  # a prompt's first token has none
+            values.append(one.chosen.logprob if has_number else None)
+            top.append({_text(other): other.logprob for other in one.top} if has_number else None)
             self._offset += len(token)
         if not tokens:
             return None

@@ -16,6 +16,7 @@ from common.errors import FieldViolation, InvalidRequest
 from common.logs import Log
 from common.readiness import Readiness
 from common.wire.public import model_to_pb
+from gateway.caller import Caller, Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
 from gateway.flatten import prompt_of
@@ -27,7 +28,6 @@ from gateway.http.exchange import (
     WriteEvent,
     answer,
     echo_of,
-    http_caller,
     read_object,
     while_connected,
 )
@@ -43,6 +43,7 @@ from gateway.http.request_forms import (
     read_request,
 )
 from gateway.model import Model
+from gateway.policy import check_model_allowed
 from gateway.prepare import Preparation
 from gateway.queue_views import QueueViews
 from headrace.v1 import inference_service_pb2 as pb
@@ -55,6 +56,7 @@ class HttpParts:
     """What the routes are made of."""
 
     calls: Calls
+    callers: Callers
     preparation: Preparation
     catalogue: Catalogue
     views: QueueViews
@@ -93,6 +95,7 @@ class Routes:
         return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
 
     async def _openai(self, form: Form, request: Request) -> Response:
+        caller = await self._caller(request)
         asked = await self._read(form, request)
         choices = AnswerForm(
             is_chat=form is CHAT,
@@ -100,18 +103,20 @@ class Routes:
             include_usage=asked.include_usage,
         )
         if asked.is_stream:
-            return self._stream(form, request, asked, choices)
-        made, headers = await self._whole(request, asked)
+            return self._stream(form, request, caller, asked, choices)
+        made, headers = await self._whole(request, caller, asked)
         return answer(choices.whole(made), request, headers)
 
     async def _generate(self, request: Request) -> Response:
+        caller = await self._caller(request)
         asked = await self._read(NATIVE, request)
         if asked.is_stream:
-            return self._stream(NATIVE, request, asked, None)
-        made, headers = await self._whole(request, asked)
+            return self._stream(NATIVE, request, caller, asked, None)
+        made, headers = await self._whole(request, caller, asked)
         return answer(_plain(made), request, headers)
 
     async def _batch(self, request: Request) -> Response:
+        caller = await self._caller(request)
         body = await read_object(request, self._parts.max_body_bytes)
         items = body.pop("requests", None)
         if not isinstance(items, list) or body:
@@ -123,14 +128,15 @@ class Routes:
         async def write(outcome: pb.BatchGenerateResponse) -> None:
             outcomes[outcome.index] = {"index": outcome.index, **_plain(outcome)}
 
-        work = self._parts.calls.batch(asked, http_caller(request), write)
+        work = self._parts.calls.batch(asked, caller, write)
         await while_connected(request, work)
         return answer({"outcomes": [outcomes[index] for index in sorted(outcomes)]}, request)
 
     async def _tokenize(self, request: Request) -> Response:
+        caller = await self._caller(request)
         asked = await self._read(TOKENIZE, request)
         prompt = prompt_of(asked.request.prompt)
-        model, tokens = await self._parts.preparation.count(asked.request.model, prompt)
+        model, tokens = await self._parts.preparation.count(asked.request.model, prompt, caller)
         found = {
             "count": len(tokens),
             "max_model_len": model.card.context_tokens,
@@ -139,14 +145,17 @@ class Routes:
         return answer(found, request)
 
     async def _models(self, request: Request) -> Response:
+        limits = (await self._caller(request)).limits
         await self._parts.catalogue.first_look()
-        models = self._parts.catalogue.models
+        models = [m for m in self._parts.catalogue.models if limits.allows_model(m.card.model)]
         await self._parts.views.refresh(models)
         entries = [self._entry(model) for model in models]
         return answer({"object": "list", "data": entries}, request)
 
     async def _model(self, request: Request) -> Response:
-        model = await self._parts.catalogue.get(request.path_params["model"])
+        caller, name = await self._caller(request), request.path_params["model"]
+        check_model_allowed(caller.limits, name)
+        model = await self._parts.catalogue.get(name)
         await self._parts.views.refresh([model])
         return answer(self._entry(model), request)
 
@@ -164,6 +173,10 @@ class Routes:
             media_type="text/plain",
         )
 
+    async def _caller(self, request: Request) -> Caller:
+        """Before the body is read: who is not known need not send it."""
+        return await self._parts.callers.of_pairs(request.headers.items(), None)
+
     async def _read(self, form: Form, request: Request) -> Asked:
         body = await read_object(request, self._parts.max_body_bytes)
         asked = read_request(form, body)
@@ -172,18 +185,21 @@ class Routes:
         return asked
 
     async def _whole(
-        self, request: Request, asked: Asked
+        self, request: Request, caller: Caller, asked: Asked
     ) -> tuple[pb.GenerateResponse, Mapping[str, str]]:
         figures: dict[str, str] = {}
-        work = self._parts.calls.generate(asked.request, http_caller(request), figures.update)
+        work = self._parts.calls.generate(asked.request, caller, figures.update)
         made = await while_connected(request, work)
         return made, {name: figures[name] for name in figures.keys() & _SHOWN_FIGURES}
 
     def _stream(
-        self, form: Form, request: Request, asked: Asked, choices: AnswerForm | None
+        self,
+        form: Form,
+        request: Request,
+        caller: Caller,
+        asked: Asked,
+        choices: AnswerForm | None,
     ) -> Response:
-        caller = http_caller(request)
-
         async def produce(write: WriteEvent) -> None:
             await self._parts.calls.stream(asked.request, caller, write)
 

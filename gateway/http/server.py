@@ -48,7 +48,13 @@ class HttpServer:
 
     async def run(self) -> None:
         """Serve until ``stop``, or cancellation."""
-        await self._server.serve([self._socket])
+        try:
+            await self._server.serve([self._socket])
+        finally:
+            # Cancelled, it leaves its listener open.
+            for listener in getattr(self._server, "servers", ()):
+                listener.close()
+            self._socket.close()
 
     def refuse(self) -> None:
         """No new connections; those that are open end with their answer."""

@@ -157,6 +157,11 @@ def _check_constraint(constraint: ConstraintDraft, findings: Findings) -> None:
     if constraint.kind == "choice":
         if not 1 <= len(constraint.options) <= MAX_OPTIONS:
             findings.add(path, f"must hold 1 to {MAX_OPTIONS} options")
+        elif sum(map(len, constraint.options)) > MAX_CONSTRAINT_BYTES:
+            findings.add(path, f"must have at most {MAX_CONSTRAINT_BYTES} characters in all")
+        for index, option in enumerate(constraint.options[:MAX_OPTIONS]):
+            if not option:
+                findings.add(f"{path}.options[{index}]", "must not be empty")
         return
     if not constraint.text:
         findings.add(path, "must not be empty")

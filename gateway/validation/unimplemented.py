@@ -11,7 +11,6 @@ def refuse_unimplemented(draft: Draft) -> None:
         NotImplementedYet: something is asked for that this version cannot do.
     """
     asked_for = {
-        "constraint": draft.constraint is not None,
         "adapter": draft.adapter,
         "use_response_cache": draft.use_response_cache,
     }

@@ -1,31 +1,21 @@
-"""Rule 2: a waiting request rises by a class whenever its patience in one has run out, so that nothing starves.
+"""Rule 2: a request whose class's patience has run out is overdue, and every k-th pick is for what is overdue longest.
 
-    arrival ── 60 s ──▶ NORMAL ── 30 s ──▶ HIGH ── 15 s ──▶ CRITICAL ── 10 s ──▶ overdue   (a BATCH request)
+    arrival ── 60 s ──▶ overdue          (BATCH; 30 s NORMAL, 15 s HIGH, 10 s CRITICAL, default settings)
 
-Its place inside the class it rises to goes by its own due time, which by then is earlier than those of the
-requests that arrive there. Behind the last class it is overdue: every k-th pick is for the oldest of these,
-whatever classes, tenants and lengths say, so that no flood of others can keep it waiting for ever.
+So nothing starves, whatever classes, tenants and lengths keep arriving: with n requests overdue before it, a request
+starts within k * (n + 1) picks. What waits long does not rise into higher classes instead: at a lasting overload
+everything would, and HIGH requests would queue behind all of BATCH.
 """
 
-from itertools import accumulate
-
-from common.domain import Priority
 from scheduler.planning.settings import PlanningSettings
+from scheduler.planning.waiting import WaitingRequest
 
 
-class Ageing:
-    """When requests rise, worked out once for every class that they may come in and be in."""
+def overdue_s(request: WaitingRequest, settings: PlanningSettings) -> float:
+    """When the request becomes overdue."""
+    return request.arrival_s + settings.patience_s[request.priority]
 
-    def __init__(self, settings: PlanningSettings) -> None:
-        """By the settings' patience."""
-        self._after_s: dict[tuple[Priority, Priority], float] = {}
-        for came_in in Priority:
-            above = [level for level in Priority if level >= came_in]
-            patience_s = accumulate(settings.patience_s[level] for level in above)
-            self._after_s.update(
-                ((came_in, level), s) for level, s in zip(above, patience_s, strict=True)
-            )
 
-    def rises_after_s(self, came_in: Priority, level: Priority) -> float:
-        """How long after its arrival a request leaves ``level`` for the next class, or becomes overdue in the last."""
-        return self._after_s[came_in, level]
+def is_turn_of_overdue(num_picked: int, settings: PlanningSettings) -> bool:
+    """Whether the pick behind so many is for what is overdue longest."""
+    return (num_picked + 1) % settings.overdue_every == 0

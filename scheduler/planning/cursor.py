@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import islice
+from operator import attrgetter
 
 from scheduler.planning.fit import Room
 from scheduler.planning.waiting import Entry, Key
@@ -48,3 +49,6 @@ class Cursor:
                 self.key = ahead[0]
                 return
             del ahead[0]
+
+
+by_key = attrgetter("key")

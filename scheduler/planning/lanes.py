@@ -75,7 +75,7 @@ class ClassOrder:
 class Lane:
     """Requests with one fingerprint and model revision: whatever may serve one of them may serve all.
 
-    ``overdue`` are those whose patience has run out in every class, oldest first.
+    ``overdue`` are those whose class's patience has run out, first due first.
     """
 
     def __init__(self, fairness: Fairness) -> None:
@@ -90,21 +90,21 @@ class Lane:
 
     def add(self, entry: Entry) -> None:
         """Put an entry in its place."""
-        self.classes[entry.level].add(entry)
+        self.classes[entry.request.priority].add(entry)
         self._arrivals.set(entry, entry.request.arrival_s)
         if not entry.request.hold:
             self.impatient[entry.request.request_id] = None
 
     def remove(self, entry: Entry) -> None:
         """Take an entry out."""
-        self.classes[entry.level].remove(entry)
+        self.classes[entry.request.priority].remove(entry)
         self._arrivals.drop(entry)
         if entry.is_overdue:
             self.overdue.remove(entry.key)
         self.impatient.pop(entry.request.request_id, None)
 
     def mark_overdue(self, entry: Entry) -> None:
-        """An entry's patience has run out in every class."""
+        """An entry's patience has run out."""
         entry.is_overdue = True
         self.overdue.add(entry.key)
 
@@ -120,5 +120,5 @@ class Lane:
 
     def num_before(self, entry: Entry) -> int:
         """About how many requests of this lane go before one that waits here."""
-        higher = sum(self.classes[p].num_waiting for p in Priority if p > entry.level)
-        return higher + self.classes[entry.level].num_before(entry)
+        higher = sum(self.classes[p].num_waiting for p in Priority if p > entry.request.priority)
+        return higher + self.classes[entry.request.priority].num_before(entry)

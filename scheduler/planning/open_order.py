@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from common.domain import Priority
 from scheduler.planning.cursor import Cursor
 from scheduler.planning.fairness import Fairness
-from scheduler.planning.fit import Room, WorkerView
+from scheduler.planning.fit import WorkerView
 from scheduler.planning.lanes import ClassOrder, Lane
 from scheduler.planning.queue import WaitingQueue
 from scheduler.planning.tenant_line import Place, TenantLine
@@ -38,7 +38,7 @@ class Served:
     def take(self, entry: Entry, generated_tokens: int = 0) -> None:
         """An entry is gone, and its tenant has had its prompt."""
         self.taken.add(entry.number)
-        request, key = entry.request, (entry.level, entry.request.tenant)
+        request, key = entry.request, (entry.request.priority, entry.request.tenant)
         prompt_tokens = 0 if request.is_charged else request.prompt_tokens
         before = self._served.get(key)
         if before is None:
@@ -189,31 +189,27 @@ class OpenOrder:
         times = (lane.oldest_arrival_s for lane in self._served_by(worker))
         return min((at_s for at_s in times if at_s is not None), default=float("inf"))
 
-    def overdue(self, room: Room, look_ahead: int) -> Entry | None:
-        """The request that ran out of patience first and fits ``room``."""
-        found: list[Key] = []
+    def overdue(self, worker: WorkerView) -> list[Cursor]:
+        """What ``worker`` may take of what is overdue, lane by lane; only where there is anything."""
+        found: list[Cursor] = []
         for key, lane in self._lanes:
-            if not lane.overdue or not room.worker.serves(key):
+            if not lane.overdue or not worker.serves(key):
                 continue
             cursor = self._overdue.get(key)
             if cursor is None:
                 cursor = Cursor(iter(lane.overdue), -1, self.served.taken)
                 self._overdue[key] = cursor
             cursor.stand()
-            fitting = cursor.first_fitting(room, look_ahead)
-            if fitting is not None:
-                found.append(fitting)
-        return min(found)[2] if found else None
+            if cursor.key is not None:
+                found.append(cursor)
+        return found
 
-    def left(self, above: Priority, count: int) -> Iterator[Entry]:
-        """The first ``count`` of each class higher than ``above`` that nobody has taken. The plan's picking is over then."""
+    def left(self, above: Priority) -> Iterator[Entry]:
+        """What nobody has taken of each class higher than ``above``, in order. The plan's picking is over then."""
         for level in range(Priority.CRITICAL, above, -1):
             orders = [lane.classes[Priority(level)] for _, lane in self._lanes]
             of_class = OpenClass(orders, self._made, self.served)
-            for _ in range(count):
-                first = of_class.first()
-                if first is None:
-                    break
+            while (first := of_class.first()) is not None:
                 self.served.take(first[1])
                 yield first[1]
 

@@ -9,14 +9,16 @@ Skipping what does not fit is bounded: a few candidates of each bucket, of a few
 Each pick that passes the head of a class is counted on it; for a head that was passed K times one worker is kept, and
 the others go on. So it starts as soon as that worker has room, however many smaller requests there are.
 
-Every k-th pick is for the request that ran out of patience first, if there is one that fits.
+Every k-th pick is for the request that is overdue longest (``ageing``) and fits. For the longest of all a worker is
+kept like for a head that was passed too often.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from common.domain import Priority
+from scheduler.planning.ageing import is_turn_of_overdue
 from scheduler.planning.buckets import bucket_name, prefers_bucket
+from scheduler.planning.cursor import Cursor, by_key
 from scheduler.planning.fit import Room
 from scheduler.planning.open_order import OpenClass, OpenLine, OpenOrder
 from scheduler.planning.queue import WaitingQueue
@@ -27,15 +29,14 @@ from scheduler.planning.window import DispatchNow, WaitUntil, check_window
 HEAD = "first of its class"
 BUCKET = "length like its batch"
 FITS = "first that fits"
-OVERDUE = "waited longest"
+OVERDUE = "overdue longest"
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A request and why it is the next one; ``level`` is the class that it had risen to."""
+    """A request and why it is the next one."""
 
     request_id: str
-    level: Priority
     why: str
 
 
@@ -52,7 +53,7 @@ class Batch:
         """Add a pick; the first one says which bucket the others should be of."""
         if self.bucket is None:
             self.bucket = entry.bucket
-        self.picks.append(Pick(entry.request.request_id, entry.level, why))
+        self.picks.append(Pick(entry.request.request_id, why))
 
     def reason(self, bounds: tuple[int, ...]) -> str:
         """Why now and why these, for people."""
@@ -80,23 +81,38 @@ class Picks:
             room,
             head.request,
             self._order.oldest_arrival_s(room.worker),
-            self._order.num_alike(room.worker, head.level, head.bucket),
+            self._order.num_alike(room.worker, head.request.priority, head.bucket),
             now_s,
             self._settings,
         )
 
     def next_for(self, room: Room, batch: Batch) -> tuple[Entry, str] | None:
         """Take the next request for ``room``, and say why this one; None: nothing that may go there fits."""
-        found = self._overdue(room) or self._ordered(room, batch)
-        if found is not None:
-            self._queue.num_picked += 1
-            self._order.take(found[0])
-        return found
+        overdue = self._order.overdue(room.worker)
+        if overdue:
+            longest = min(overdue, key=by_key).entry
+            if self._is_kept(room, longest):
+                return self._take(longest, OVERDUE) if room.fits(longest.request) else None
+        found = self._overdue(room, overdue) or self._ordered(room, batch)
+        return None if found is None else self._take(*found)
 
-    def _overdue(self, room: Room) -> tuple[Entry, str] | None:
-        if (self._queue.num_picked + 1) % self._settings.overdue_every:
+    def _take(self, entry: Entry, why: str) -> tuple[Entry, str]:
+        self._queue.num_picked += 1
+        self._order.take(entry)
+        return entry, why
+
+    def _overdue(self, room: Room, overdue: list[Cursor]) -> tuple[Entry, str] | None:
+        """What is overdue longest and fits, when it is its turn; the longest of all is overtaken then."""
+        if not overdue or not is_turn_of_overdue(self._queue.num_picked, self._settings):
             return None
-        entry = self._order.overdue(room, self._settings.look_ahead)
+        longest = min(overdue, key=by_key).entry
+        ahead = self._settings.look_ahead
+        fitting = [
+            key for cursor in overdue if (key := cursor.first_fitting(room, ahead)) is not None
+        ]
+        entry = min(fitting)[2] if fitting else None
+        if entry is not longest:
+            longest.overtaken += self._settings.overdue_every
         return None if entry is None else (entry, OVERDUE)
 
     def _ordered(self, room: Room, batch: Batch) -> tuple[Entry, str] | None:

@@ -169,11 +169,10 @@ class _Making:
         if lowest is Priority.CRITICAL:
             return
         left = (
-            entry
-            for entry in self._order.left(lowest, self._queue.settings.max_preempting)
-            if entry.request.priority > lowest and entry.request.request_id not in expired
+            entry for entry in self._order.left(lowest) if entry.request.request_id not in expired
         )
-        found = plan_preemptions(left, self._rooms, self._now_s, self._queue.settings)
+        queue = self._queue
+        found = plan_preemptions(left, self._rooms, queue.recompute, self._now_s, queue.settings)
         self.preemptions = found.chosen
         self.times_s.append(found.look_again_s)
 

@@ -3,11 +3,10 @@
     waiting   HIGH ──waits for preempt_after_s──▶ wants room ─────────────────────────▶ starts
     running   NORMAL ──runs for its quantum──▶ may be asked ──returned──▶ waits again, resumes with its tokens
 
-Only across a gap between the classes that requests came in: what has risen by waiting drives nobody out, and nobody
-drives out who drove it out. A victim has run for a quantum, which doubles each time it is chosen, and after a few times
+Only across a gap between classes, so that nobody drives out who drove it out. A victim has run for a quantum, which doubles each time it is chosen, and after a few times
 it is left alone; so it gets on, and two requests cannot take turns in throwing one another out. Preferred are
 victims whose clients have seen nothing yet, then the lowest class, then those that cost least to compute again:
-workers keep no memory of what left, so recomputing is the only way back.
+workers keep no memory of what left, so recomputing is the only way back, and a budget bounds it (``recompute``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from scheduler.planning.fit import Room, Running
+from scheduler.planning.recompute import RecomputeBudget
 from scheduler.planning.settings import PlanningSettings
 from scheduler.planning.waiting import Entry
 
@@ -46,7 +46,11 @@ class Preemptions:
 
 
 def plan_preemptions(
-    waiting: Iterable[Entry], rooms: Sequence[Room], now_s: float, settings: PlanningSettings
+    waiting: Iterable[Entry],
+    rooms: Sequence[Room],
+    budget: RecomputeBudget,
+    now_s: float,
+    settings: PlanningSettings,
 ) -> Preemptions:
     """Who makes room for the first of ``waiting``, which the plan could not place, highest class first."""
     plan = Preemptions([])
@@ -56,11 +60,12 @@ def plan_preemptions(
         if num_leaving:
             num_leaving -= 1
             continue
-        allowed_s = entry.request.arrival_s + settings.preempt_after_s
+        request = entry.request
+        allowed_s = request.arrival_s + settings.preempt_after_s[request.priority]
         if allowed_s > now_s:
             plan.look_at(allowed_s)
             continue
-        _make_room(plan, entry, rooms, now_s, settings)
+        _make_room(plan, entry, rooms, budget, now_s, settings)
     return plan
 
 
@@ -68,6 +73,7 @@ def _make_room(
     plan: Preemptions,
     entry: Entry,
     rooms: Sequence[Room],
+    budget: RecomputeBudget,
     now_s: float,
     settings: PlanningSettings,
 ) -> None:
@@ -85,11 +91,12 @@ def _make_room(
                 else:
                     plan.look_at(free_s)
         victims = _enough(room, entry, able)
-        if victims is not None:
+        if victims is not None and sum(one.known_tokens for one in victims) <= budget.tokens:
             sets.append((_cost(victims), room.worker.worker_id, victims))
     if not sets:
         return
     _, worker_id, victims = min(sets, key=lambda item: item[:2])
+    budget.spend(sum(one.known_tokens for one in victims))
     waited_s = now_s - entry.request.arrival_s
     reason = f"for {entry.request.priority.name}, which waited {waited_s:.2f} s"
     request_id = entry.request.request_id

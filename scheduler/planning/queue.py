@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from heapq import merge
 
 from common.domain import Priority
-from scheduler.planning.ageing import Ageing
+from scheduler.planning.ageing import overdue_s
 from scheduler.planning.buckets import bucket_of
 from scheduler.planning.fairness import Fairness
 from scheduler.planning.feasibility import Hopeless, check_deadline
@@ -15,6 +15,7 @@ from scheduler.planning.ordering import due_s
 from scheduler.planning.output_lengths import OutputLengths
 from scheduler.planning.pace import Pace
 from scheduler.planning.prefixes import PrefixIndex
+from scheduler.planning.recompute import RecomputeBudget
 from scheduler.planning.settings import PlanningSettings
 from scheduler.planning.timers import Timers
 from scheduler.planning.waiting import Entry, LaneKey, WaitingRequest
@@ -33,15 +34,15 @@ class WaitingQueue:
         self.lengths = OutputLengths(settings)
         self.pace = Pace()
         self.prefixes = PrefixIndex()
+        self.recompute = RecomputeBudget(settings)
         self.num_picked = 0
-        self._ageing = Ageing(settings)
         self._entries: dict[str, Entry] = {}
         self._lanes: dict[LaneKey, Lane] = {}
         self._next_number = 0
         self._deadlines = Timers()
         self._expired: dict[str, str] = {}
         self._doubtful: list[Entry] = []
-        self._rises = Timers()
+        self._patience = Timers()
         self._by_class: Counter[Priority] = Counter()
         self._by_tenant: Counter[str] = Counter()
         self._tokens = 0
@@ -60,7 +61,6 @@ class WaitingQueue:
             number=self._next_number,
             due_s=due_s(request, self.settings),
             bucket=bucket_of(request, self.settings),
-            level=request.priority,
         )
         self._next_number += 1
         self._entries[request.request_id] = entry
@@ -69,7 +69,7 @@ class WaitingQueue:
         self._deadlines.set(
             entry, request.arrival_s if request.has_deadline else request.deadline_s
         )
-        self._set_rise(entry)
+        self._patience.set(entry, overdue_s(request, self.settings))
         self._by_class[request.priority] += 1
         self._by_tenant[request.tenant] += 1
         self._tokens += request.known_tokens
@@ -81,7 +81,7 @@ class WaitingQueue:
             return None
         request = entry.request
         self._leave(entry)
-        for timers in (self._deadlines, self._rises):
+        for timers in (self._deadlines, self._patience):
             timers.drop(entry)
         self._expired.pop(request_id, None)
         self._by_class[request.priority] -= 1
@@ -91,25 +91,21 @@ class WaitingQueue:
         self._tokens -= request.known_tokens
         return request
 
-    def start(self, request_id: str) -> Priority | None:
-        """Take a request out that starts, and charge its prompt; the class that its tokens count in.
-
-        None: it does not wait here.
-        """
-        entry = self._entries.get(request_id)
-        if entry is None:
+    def start(self, request_id: str) -> WaitingRequest | None:
+        """Take a request out that starts, and charge its prompt; None: it does not wait here."""
+        request = self.remove(request_id)
+        if request is None:
             return None
-        self.remove(request_id)
         self.pace.started()
-        if not entry.request.is_charged:
-            tenant, tokens = entry.request.tenant, entry.request.prompt_tokens
-            self.charge(entry.level, tenant, prompt_tokens=tokens)
-        return entry.level
+        if not request.is_charged:
+            self.charge(request.priority, request.tenant, prompt_tokens=request.prompt_tokens)
+        return request
 
     def charge(
         self, level: Priority, tenant: str, *, prompt_tokens: int = 0, generated_tokens: int = 0
     ) -> None:
         """A tenant was served in a class (rule 4)."""
+        self.recompute.computed(prompt_tokens + generated_tokens)
         cost = self.fairness.cost(tenant, prompt_tokens, generated_tokens)
         if self.fairness.charge(level, tenant, cost):
             for lane in self._lanes.values():
@@ -152,16 +148,9 @@ class WaitingQueue:
         return self._lanes[entry.request.lane_key].num_before(entry)
 
     def age(self, now_s: float) -> None:
-        """Raise every request whose patience in its class has run out (rule 2)."""
-        while due := self._rises.pop_due(now_s):
-            for entry in due:
-                if entry.level is Priority.CRITICAL:
-                    self._lanes[entry.request.lane_key].mark_overdue(entry)
-                    continue
-                self._leave(entry)
-                entry.level = Priority(entry.level + 1)
-                self._enter(entry)
-                self._set_rise(entry)
+        """Find every request whose patience has run out (rule 2)."""
+        for entry in self._patience.pop_due(now_s):
+            self._lanes[entry.request.lane_key].mark_overdue(entry)
 
     def expire(self, now_s: float) -> Mapping[str, str]:
         """Requests that miss their deadline wherever they stand, and why (rule 1); named again until they are removed."""
@@ -191,12 +180,8 @@ class WaitingQueue:
         """When the next request expires."""
         return self._deadlines.next_s()
 
-    def _set_rise(self, entry: Entry) -> None:
-        after_s = self._ageing.rises_after_s(entry.request.priority, entry.level)
-        self._rises.set(entry, entry.request.arrival_s + after_s)
-
     def _enter(self, entry: Entry) -> None:
-        key, level = entry.request.lane_key, entry.level
+        key, level = entry.request.lane_key, entry.request.priority
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(self.fairness)
@@ -211,4 +196,4 @@ class WaitingQueue:
         lane.remove(entry)
         if not lane:
             del self._lanes[key]
-        self.fairness.leave(entry.level, entry.request.tenant)
+        self.fairness.leave(entry.request.priority, entry.request.tenant)

@@ -7,11 +7,21 @@ from common.domain import Priority
 
 
 def _default_patience_s() -> Mapping[Priority, float]:
-    # Longer than a healthy queue ever is: ageing is there for overload, not for daily business.
+    # Longer than a healthy queue ever is: this is for overload, not for daily business.
     return {
         Priority.CRITICAL: 10.0,
         Priority.HIGH: 15.0,
         Priority.NORMAL: 30.0,
+        Priority.BATCH: 60.0,
+    }
+
+
+def _default_preempt_after_s() -> Mapping[Priority, float]:
+    # What is urgent by its class waits for a slot a moment only; the others until they are late by any measure.
+    return {
+        Priority.CRITICAL: 0.1,
+        Priority.HIGH: 0.2,
+        Priority.NORMAL: 10.0,
         Priority.BATCH: 60.0,
     }
 
@@ -21,14 +31,17 @@ class PlanningSettings:
     """Limits of the rules in this package.
 
     ``preempt_after_s`` is how long a request waits before others make room for it, ``quantum_s`` how long those have
-    run by then, ``max_preempted`` how often one is asked, ``max_preempting`` for how many a plan asks.
+    run by then, ``max_preempted`` how often one is asked, ``max_preempting`` for how many a plan asks. All of it may
+    cost ``recompute_share`` of what is computed, after ``recompute_burst_tokens``.
     ``fairness_quantum_tokens`` is by how many weighted tokens tenants may differ before fairness goes before due
-    times; ``tenant_weights`` are shares, 1 for whoever is not named. ``patience_s`` is the wait held tolerable in a class: behind it a request rises by a class, and a request
+    times; ``tenant_weights`` are shares, 1 for whoever is not named. ``patience_s`` is the wait held tolerable in a class: behind it a request is overdue, and a request
     without a deadline is ordered as if this were its deadline.
     """
 
     batch_window_ms: float = 10.0
-    preempt_after_s: float = 0.1
+    preempt_after_s: Mapping[Priority, float] = field(default_factory=_default_preempt_after_s)
+    recompute_share: float = 0.1
+    recompute_burst_tokens: int = 8192
     quantum_s: float = 0.5
     max_preempted: int = 3
     max_preempting: int = 4
@@ -48,7 +61,8 @@ class PlanningSettings:
         assert self.bucket_bounds == tuple(sorted(set(self.bucket_bounds))), self
         assert self.unbucketed_every >= 1, self
         assert self.overdue_every >= 1, self
-        assert min(self.preempt_after_s, self.quantum_s) >= 0, self
+        assert set(self.preempt_after_s) == set(Priority), self
+        assert min(self.quantum_s, self.recompute_share, *self.preempt_after_s.values()) >= 0, self
         assert min(self.max_preempted, self.max_preempting) >= 0, self
         assert self.fairness_quantum_tokens >= 1, self
         assert all(weight > 0 for weight in self.tenant_weights.values()), self

@@ -64,16 +64,15 @@ class WaitingRequest:
 class Entry:
     """A waiting request in the queue: its place in the order, and how often that was not respected.
 
-    ``level`` starts at the request's class and rises by ageing. ``overtaken`` counts the picks that passed it
+    ``overtaken`` counts the picks that passed it
     while it was the head; ``kept_worker`` is the worker that is kept free for it since that went too far.
-    ``is_overdue``: its patience has run out in every class.
+    ``is_overdue``: its class's patience has run out.
     """
 
     request: WaitingRequest
     number: int
     due_s: float
     bucket: int
-    level: Priority
     overtaken: int = 0
     kept_worker: str | None = None
     is_overdue: bool = False

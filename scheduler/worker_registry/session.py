@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from common.wire import session as wire
+from common.wire import orders
 from common.wire.session import Hello
 from headrace.internal.v1 import worker_service_pb2 as pb
 
@@ -45,7 +45,7 @@ class WorkerSession:
             return
         if redirect is not None:
             self.was_sent_away = True
-            self._outbox.put_nowait(wire.redirect(redirect))
+            self._outbox.put_nowait(orders.redirect(redirect))
         self._is_closed = True
         self._outbox.put_nowait(None)
 

@@ -16,6 +16,7 @@ from common.errors import Unavailable
 from common.logs import get_log
 from common.streams import cards, leases
 from common.streams.node import Node
+from common.wire import orders
 from common.wire import session as wire
 from common.wire.records import UndecodableError
 from common.wire.session import CardChunk, Hello, Said
@@ -71,12 +72,12 @@ class WorkerService(WorkerServiceServicer):
             await ensure_card(
                 self._node,
                 hello,
-                lambda: context.write(wire.card_request(0)),
+                lambda: context.write(orders.card_request(0)),
                 lambda: _next_chunk(messages),
             )
             door = await self._find_door(hello)
             if isinstance(door, str):
-                await context.write(wire.redirect(door))
+                await context.write(orders.redirect(door))
                 return
             session = WorkerSession(hello, context.peer())
             _refuse_a_taken_id(session, door.holder(hello.worker_id))
@@ -137,7 +138,7 @@ class WorkerService(WorkerServiceServicer):
         messages: AsyncIterator[pb.ConnectRequest],
         context: Context,
     ) -> None:
-        session.send(wire.welcome(self._scheduler_id, door.partition.index, self._heartbeat_ms))
+        session.send(orders.welcome(self._scheduler_id, door.partition.index, self._heartbeat_ms))
         door.post(SessionOpened(session))
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -5,6 +5,7 @@ python -m tests.bench.quality [--texts N] [--tokens N]
 
 import argparse
 import dataclasses
+import functools
 import math
 import pydoc_data.topics
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import torch
 import transformers
 
 from common.domain import Quantization
-from worker.engine.model_settings import ModelSettings, RunnerKind
+from worker.engine.model_settings import KvDtype, ModelSettings, RunnerKind
 from worker.engine.runner import Row
 from worker.model.checkpoint import find_checkpoint
 from worker.model.load import load_model
@@ -43,7 +44,7 @@ def perplexity(logits_of: LogitsOf, pieces: list[list[int]]) -> float:
 
 
 def variants(tokens: int) -> Iterator[tuple[str, LogitsOf]]:
-    """The source in float32, and the default model as each runner serves it in int8."""
+    """The source in float32, and the default model as each runner serves it quantized."""
     blocks = -(-tokens // 16)
     base = ModelSettings(kv_blocks=blocks, context_tokens=max(tokens, 64))
     exact: Any = load_model(
@@ -52,15 +53,20 @@ def variants(tokens: int) -> Iterator[tuple[str, LogitsOf]]:
     yield "float32", exact.runner._decoder.reference
     generic: Any = load_model(dataclasses.replace(base, runner=RunnerKind.GENERIC), lambda _: None)
     yield "int8, generic", generic.runner._decoder.reference
-    lean: Any = load_model(dataclasses.replace(base, runner=RunnerKind.LEAN), lambda _: None)
-    decoder = lean.runner.decoder
+    for how in (Quantization.INT8, Quantization.Q4):
+        for kv in KvDtype:
+            lean = dataclasses.replace(
+                base, runner=RunnerKind.LEAN, quantization=how, kv_dtype=kv, max_seqs=tokens
+            )
+            decoder: Any = load_model(lean, lambda _: None).runner.decoder
+            name = f"{how}, keys {kv}, lean ({decoder.isa})"
+            yield name, functools.partial(_lean_logits, decoder, blocks)
 
-    def lean_logits(piece: list[int]) -> torch.Tensor:
-        """Each token is a row of its own, so that the head gives logits after every one."""
-        rows = [Row([token], i, range(blocks), None) for i, token in enumerate(piece)]
-        return torch.from_numpy(decoder.logits(rows, range(len(rows))))
 
-    yield f"int8, lean ({decoder.isa})", lean_logits
+def _lean_logits(decoder: Any, blocks: int, piece: list[int]) -> torch.Tensor:
+    """Each token is a row of its own, so that the head gives logits after every one."""
+    rows = [Row([token], i, range(blocks), None) for i, token in enumerate(piece)]
+    return torch.from_numpy(decoder.logits(rows, range(len(rows))))
 
 
 def main() -> None:
@@ -75,7 +81,7 @@ def main() -> None:
     for name, logits_of in variants(options.tokens):
         value = perplexity(logits_of, pieces)
         source = source or value
-        print(f"{name:24} {value:8.3f}  {value / source - 1:+.2%}", flush=True)
+        print(f"{name:34} {value:8.3f}  {value / source - 1:+.2%}", flush=True)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kinds=tuple(options.only or FaultKind),
         gap_s=(options.gap_s * 0.5, options.gap_s * 1.5),
         most_at_once=options.at_once,
-        longest_redis_pause_s=30.0 if options.minutes >= 10 else 8.0,
+        longest_without_redis_s=30.0 if options.minutes >= 4 else 8.0,
         folder=options.folder,
     )
     print(f"seed {settings.seed}", flush=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.client import AsyncClient
+from tests.chaos.features import random_features
 from tests.chaos.settings import ChaosSettings
 from tests.support.outcomes import Outcome, collect
 
@@ -98,7 +99,7 @@ def _draw(settings: ChaosSettings, rng: random.Random, number: int) -> Ask:
         options["ignore_eos"] = True
     if rng.random() < 0.2:
         options["bypass_prefix_cache"] = True
-    return Ask(number, _prompt(settings, rng, number), options)
+    return Ask(number, _prompt(settings, rng, number), options | random_features(rng))
 
 
 def _length(settings: ChaosSettings, rng: random.Random) -> int:

@@ -64,6 +64,10 @@ def compare(known: Known, got: Outcome, *, may_be_cut: bool = False) -> list[str
             wrong.append(_difference("text is no prefix", expected.text, got.text))
     else:
         wrong += _compare_whole(expected, got)
+    if got.logprobs != expected.logprobs[: len(got.token_ids)]:
+        wrong.append("log probabilities differ")
+    if got.prompt_logprobs not in ([], expected.prompt_logprobs):
+        wrong.append("log probabilities of the prompt differ")
     if got.token_ids and got.usage.completion_tokens != len(got.token_ids):
         wrong.append(f"usage {got.usage.completion_tokens} for {len(got.token_ids)} tokens")
     if got.token_ids and got.usage.prompt_tokens != expected.usage.prompt_tokens:
@@ -94,6 +98,8 @@ def _compare_whole(expected: Outcome, got: Outcome) -> list[str]:
         wrong.append(f"finish {got.finish_reason}, not {expected.finish_reason}")
     if got.matched_stop != expected.matched_stop:
         wrong.append(f"matched {got.matched_stop}, not {expected.matched_stop}")
+    if got.prompt_logprobs != expected.prompt_logprobs:
+        wrong.append("log probabilities of the prompt are not there")
     return wrong
 
 
@@ -121,6 +127,8 @@ def outcome_of(response: pb.GenerateResponse) -> Outcome:
         seed=response.seed,
         timings=response.timings,
         matched_stop=choice.matched_stop,
+        logprobs=[*choice.logprobs],
+        prompt_logprobs=[*response.prompt_logprobs],
     )
 
 

@@ -33,7 +33,7 @@ class Disturbance:
             settings.seed,
             settings.kinds,
             settings.gap_s,
-            longest_redis_pause_s=settings.longest_redis_pause_s,
+            longest_without_redis_s=settings.longest_without_redis_s,
         )
 
     def begun(self) -> list[Fault]:

@@ -133,23 +133,31 @@ class Faults:
                 await member.restart()
 
     async def _hurt_redis(self, fault: Fault) -> None:
-        server = self._cluster.redis
         async with self._cluster.redis_busy:
             self._tell(fault, "redis")
-            if fault.kind is FaultKind.CLIENT_KILL:
-                await asyncio.to_thread(
-                    self._cluster.client.execute_command, "CLIENT", "KILL", "TYPE", "normal"
-                )
-            elif fault.kind is FaultKind.PAUSE_REDIS:
-                server.pause()
-                try:
+            match fault.kind:
+                case FaultKind.CLIENT_KILL:
+                    await self._on_redis("CLIENT", "KILL", "TYPE", "normal")
+                case FaultKind.PAUSE_REDIS:
+                    await self._pause_redis(fault.hold_s)
+                case FaultKind.FILL_REDIS:
+                    await self._on_redis("CONFIG", "SET", "maxmemory", "1mb")
                     await asyncio.sleep(fault.hold_s)
-                finally:
-                    server.resume()
-            else:
-                await asyncio.to_thread(server.kill)
-                await asyncio.sleep(fault.hold_s)
-                await asyncio.to_thread(server.restart)
+                    await self._on_redis("CONFIG", "SET", "maxmemory", "0")
+                case _:
+                    await asyncio.to_thread(self._cluster.redis.kill)
+                    await asyncio.sleep(fault.hold_s)
+                    await asyncio.to_thread(self._cluster.redis.restart)
+
+    async def _on_redis(self, *words: str) -> None:
+        await asyncio.to_thread(self._cluster.client.execute_command, *words)
+
+    async def _pause_redis(self, hold_s: float) -> None:
+        self._cluster.redis.pause()
+        try:
+            await asyncio.sleep(hold_s)
+        finally:
+            self._cluster.redis.resume()
 
     async def _hurt_network(self, fault: Fault) -> None:
         kind, cluster = fault.kind, self._cluster

@@ -19,6 +19,7 @@ class FaultKind(StrEnum):
     PAUSE_LEADER = "pause-leader"
     PAUSE_GATEWAY = "pause-gateway"
     PAUSE_REDIS = "pause-redis"
+    FILL_REDIS = "fill-redis"
     CLIENT_KILL = "client-kill"
     LOSE_ANSWERS = "lose-answers"
     BLACKHOLE_SCHEDULER_REDIS = "blackhole-scheduler-redis"
@@ -57,6 +58,7 @@ _HOLD_S = {
     FaultKind.PAUSE_LEADER: (0.5, 9.0),
     FaultKind.PAUSE_GATEWAY: (0.5, 14.0),
     FaultKind.PAUSE_REDIS: (0.5, 8.0),
+    FaultKind.FILL_REDIS: (0.5, 8.0),
     FaultKind.LOSE_ANSWERS: (0.5, 3.0),
     FaultKind.BLACKHOLE_SCHEDULER_REDIS: (0.5, 9.0),
     FaultKind.BLACKHOLE_GATEWAY_REDIS: (0.5, 14.0),
@@ -65,6 +67,11 @@ _HOLD_S = {
 }
 _FAST_SHARE = 0.25
 """Share of the faults that come right behind the one before, so that both are there at once."""
+
+_NO_REDIS = frozenset({FaultKind.PAUSE_REDIS, FaultKind.FILL_REDIS})
+"""Redis is there and answers nothing, or takes nothing: how long may be said."""
+_LONGEST_SHARE = 0.25
+"""Share of these that last as long as they may: past every lease and every grace, in a long run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ def plan_faults(
     kinds: Sequence[FaultKind],
     gap_s: tuple[float, float],
     *,
-    longest_redis_pause_s: float = 8.0,
+    longest_without_redis_s: float = 8.0,
 ) -> Iterator[Fault]:
     """Faults for ever. Every kind comes once before any comes again, so that short runs see many kinds."""
     rng = random.Random(f"faults {seed}")
@@ -97,9 +104,11 @@ def plan_faults(
             is_fast = rng.random() < _FAST_SHARE
             after_s = rng.uniform(0.0, 0.5) if is_fast else rng.uniform(*gap_s)
             low_s, high_s = _HOLD_S.get(kind, (0.0, 0.0))
-            if kind is FaultKind.PAUSE_REDIS:
-                high_s = longest_redis_pause_s
-            # Squared: most are short, some go past every lease.
+            if kind in _NO_REDIS:
+                high_s = longest_without_redis_s
+            # The power: most are short, some go past every lease.
             hold_s = low_s + (high_s - low_s) * rng.random() ** 1.5
+            if kind in _NO_REDIS and rng.random() < _LONGEST_SHARE:
+                hold_s = high_s
             yield Fault(number, kind, round(after_s, 2), round(rng.random(), 3), round(hold_s, 2))
             number += 1

@@ -22,7 +22,7 @@ class ChaosSettings:
     """Pause between the beginnings of two faults."""
     most_at_once: int = 2
     """Faults that hold at the same time; many more would only add up to a stack that is never there."""
-    longest_redis_pause_s: float = 8.0
+    longest_without_redis_s: float = 8.0
     num_schedulers: int = 2
     num_gateways: int = 2
     folder: Path = field(default_factory=lambda: Path(".cache/chaos"))

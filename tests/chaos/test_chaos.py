@@ -24,7 +24,7 @@ async def test_faults_of_every_kind_leave_every_output_as_it_is():
         num_asks=24,
         gap_s=(0.5, 2.0),
         longest_answer_tokens=300,
-        longest_redis_pause_s=4,
+        longest_without_redis_s=4,
     )
     verdict = await run_chaos(settings)
     print(verdict.figures)

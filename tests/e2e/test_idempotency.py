@@ -1,4 +1,4 @@
-"""Idempotency keys over the whole path: two gateways, a scheduler, a worker, and a count of what was dispatched."""
+"""Idempotency keys over the whole path: two gateways, a scheduler, a worker, a count of what was dispatched (B26)."""
 
 import asyncio
 from contextlib import AsyncExitStack

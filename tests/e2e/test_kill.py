@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 
 from headrace.client import AsyncClient
+from headrace.v1 import generation_pb2 as gen
 from tests.support.outcomes import Outcome, TokenCount, collect
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
@@ -24,6 +26,16 @@ REAL_FLAGS = [
     "256",
     "--served-model-name",
     "real",
+]
+
+
+# Whatever changes tokens, or comes with them, but no length.
+FEATURES: list[dict[str, Any]] = [
+    {},
+    {"repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.1},
+    {"output": gen.OutputOptions(logprobs=True, top_logprobs=2, prompt_logprobs=True)},
+    {"min_p": 0.01, "typical_p": 0.95, "logit_bias": {101: -100.0, 116: 1.5}},
+    {"output": gen.OutputOptions(echo=True), "stop": "never to be met"},
 ]
 
 
@@ -47,6 +59,7 @@ async def run_load(stack: Stack, count: TokenCount, *, streams: int, tokens: int
                     temperature=float(number % 2),
                     seed=number,
                     resumable=True,
+                    **FEATURES[number % len(FEATURES)],
                 )
                 for number in range(streams)
             )
@@ -57,6 +70,8 @@ def assert_equal_runs(disturbed: list[Outcome], undisturbed: list[Outcome], toke
     for got, expected in zip(disturbed, undisturbed, strict=True):
         assert got.error is None, (got.request_id, got.error)
         assert got.answer == expected.answer, got.request_id
+        assert got.logprobs == expected.logprobs, got.request_id
+        assert got.prompt_logprobs == expected.prompt_logprobs, got.request_id
         assert got.usage.completion_tokens == tokens, got.request_id
         assert got.usage.prompt_tokens == expected.usage.prompt_tokens
 

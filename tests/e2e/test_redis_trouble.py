@@ -1,19 +1,25 @@
-"""Redis refuses memory, loses its connections, or loses everything: definite answers, then service by itself."""
+"""Redis is full, hangs, or loses its connections: definite answers, no request harmed, then service by itself."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
+import redis
 
 from headrace.client import AsyncClient, HeadraceError
-from tests.support.outcomes import TokenCount, collect
+from tests.support.outcomes import Outcome, TokenCount, collect
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
+from tests.support.time_scale import scaled
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 FLAGS = [*SIMULATED, "--step-ms", "15"]
 NUM_STREAMS = 8
 NUM_TOKENS = 120
+# Longer than a leader's lease, and with the refusal in front longer than a gateway's.
+HANGS_S = 4.0
 
 
 def request(number: int) -> dict:
@@ -38,27 +44,27 @@ async def refusal(client: AsyncClient) -> HeadraceError:
     return caught.value
 
 
-async def test_out_of_memory_refuses_the_new_and_loses_nothing_of_the_old():
-    """While Redis is full: UNAVAILABLE with advice for new requests. With memory again, every stream is exact."""
+async def test_a_full_redis_refuses_the_new_and_lets_the_old_go_on():
+    """UNAVAILABLE with advice for new requests; every stream is exact and ends while Redis is full (B30)."""
     with running_stack(worker_flags=FLAGS) as stack:
         async with AsyncClient(stack.targets) as client:
             undisturbed = await run_load(client, TokenCount())
             count = TokenCount()
             load = asyncio.create_task(run_load(client, count))
             await count.more(NUM_STREAMS * 10)
-            redis = stack.redis_client()
-            redis.config_set("maxmemory", "1mb")
+            server = stack.redis_client()
+            server.config_set("maxmemory", "1mb")
             refused = await refusal(client)
             assert refused.code == "UNAVAILABLE"
             assert refused.retry_after_s is not None
-            redis.config_set("maxmemory", 0)
-            outcomes = await load
-            assert [outcome.error for outcome in outcomes] == [None] * NUM_STREAMS
-            assert [o.answer for o in outcomes] == [o.answer for o in undisturbed]
+            assert_exact(await load, undisturbed)
+            assert_idle(stack)
+            server.config_set("maxmemory", 0)
+            await served_again(client)
 
 
 async def test_cut_connections_change_nothing():
-    """Every connection to Redis is killed several times under load: every stream is exact."""
+    """Every connection to Redis is killed several times under load: every stream is exact (B30)."""
     with running_stack(worker_flags=FLAGS) as stack:
         async with AsyncClient(stack.targets) as client:
             undisturbed = await run_load(client, TokenCount())
@@ -69,42 +75,85 @@ async def test_cut_connections_change_nothing():
                 stack.redis_client().execute_command(
                     "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"
                 )
-            outcomes = await load
-            assert [outcome.error for outcome in outcomes] == [None] * NUM_STREAMS
-            assert [o.answer for o in outcomes] == [o.answer for o in undisturbed]
-            eventually(lambda: stack.pending_entries() == 0)
-
-
-async def test_a_flush_ends_what_ran_and_new_requests_are_served():
-    """FLUSHALL loses what Redis held: each stream ends whole or with a definite status, and service goes on."""
-    with running_stack(worker_flags=FLAGS) as stack:
-        async with AsyncClient(stack.targets) as client:
-            undisturbed = await run_load(client, TokenCount())
-            count = TokenCount()
-            load = asyncio.create_task(run_load(client, count))
-            await count.more(NUM_STREAMS * 10)
-            stack.redis_client().flushall()
-            for outcome, expected in zip(await load, undisturbed, strict=True):
-                if outcome.error is None:
-                    assert outcome.answer == expected.answer
-                else:
-                    assert outcome.error.code == "UNAVAILABLE", outcome.error
-                    assert outcome.token_ids == expected.token_ids[: len(outcome.token_ids)]
-            served = await served_again(client)
-            assert len(served.token_ids) == NUM_TOKENS
+            assert_exact(await load, undisturbed)
             assert_idle(stack)
 
 
-async def served_again(client: AsyncClient):
+async def test_a_redis_that_hangs():
+    """Paused, asleep, or behind a black hole, for longer than every lease: refusals with advice, then service (B30).
+
+    Nothing hangs longer than Redis does: a request is served within five seconds of its return.
+    """
+    with running_stack(worker_flags=FLAGS, with_link=True) as stack:
+        async with AsyncClient(stack.targets) as client:
+            undisturbed = await run_load(client, TokenCount())
+            for hang in (paused, asleep, blackholed):
+                count = TokenCount()
+                load = asyncio.create_task(run_load(client, count))
+                await count.more(NUM_STREAMS * 10)
+                async with hang(stack):
+                    refused = await refusal(client)
+                    assert refused.code == "UNAVAILABLE", hang
+                    assert refused.retry_after_s is not None
+                async with asyncio.timeout(scaled(5)):
+                    await served_again(client, max_tokens=1)
+                assert_exact(await load, undisturbed)
+            assert_idle(stack)
+            assert stack.metric(stack.schedulers[0], "headrace_takeovers_total") == 0
+
+
+@contextlib.asynccontextmanager
+async def paused(stack: Stack) -> AsyncIterator[None]:
+    stack.redis.pause()
+    try:
+        yield
+        await asyncio.sleep(HANGS_S)
+    finally:
+        stack.redis.resume()
+
+
+@contextlib.asynccontextmanager
+async def asleep(stack: Stack) -> AsyncIterator[None]:
+    sleep = ("DEBUG", "SLEEP", str(HANGS_S + 2))
+    asleep = asyncio.create_task(asyncio.to_thread(stack.redis_client().execute_command, *sleep))
+    await asyncio.to_thread(eventually, lambda: not answers(stack))
+    yield
+    await asleep
+
+
+def answers(stack: Stack) -> bool:
+    """Whether Redis does, within less than it sleeps."""
+    try:
+        return bool(redis.Redis.from_url(stack.redis.url, socket_timeout=0.3).ping())
+    except redis.TimeoutError:
+        return False
+
+
+@contextlib.asynccontextmanager
+async def blackholed(stack: Stack) -> AsyncIterator[None]:
+    assert stack.link is not None
+    stack.link.blackhole()
+    try:
+        yield
+        await asyncio.sleep(HANGS_S)
+    finally:
+        stack.link.pass_through()
+
+
+async def served_again(client: AsyncClient, **options: object) -> Outcome:
     """The first request that is taken; refusals must say that a retry helps."""
     while True:
-        outcome = await collect(client, "after the flush", timeout_s=20, **request(5))
+        outcome = await collect(client, "after it", timeout_s=20, **request(5) | options)
         if outcome.error is None:
             return outcome
-        assert outcome.error.retry_after_s is not None or outcome.error.code == "NOT_FOUND", (
-            outcome.error
-        )
-        await asyncio.sleep(outcome.error.retry_after_s or 0.5)
+        assert outcome.error.retry_after_s is not None, outcome.error
+        await asyncio.sleep(outcome.error.retry_after_s)
+
+
+def assert_exact(outcomes: list[Outcome], undisturbed: list[Outcome]) -> None:
+    assert [outcome.error for outcome in outcomes] == [None] * NUM_STREAMS
+    assert [o.answer for o in outcomes] == [o.answer for o in undisturbed]
+    assert [o.usage for o in outcomes] == [o.usage for o in undisturbed]
 
 
 def assert_idle(stack: Stack) -> None:

@@ -176,5 +176,47 @@ async def test_a_takeover_is_in_the_trace():
             assert lost.attributes["headrace.outcome"] == "session over"
 
 
+async def test_waits_are_in_the_trace_however_they_end():
+    """A request that expires in the queue, and one that waits again after its worker died: each wait says why it ended."""
+    with running_otlp_receiver() as receiver:
+        environment = {"HEADRACE_OTLP_ENDPOINT": receiver.endpoint}
+        flags = [*SIMULATED, "--step-ms", "40", "--max-seqs", "1"]
+        with running_stack(workers=2, worker_flags=flags, environment=environment) as stack:
+            traces = [TraceContext.new() for _ in range(3)]
+            count = TokenCount()
+            async with AsyncClient(stack.targets) as client, asyncio.TaskGroup() as tasks:
+                options = {"model": "sim", "ignore_eos": True, "count": count}
+                running = [
+                    tasks.create_task(
+                        collect(client, "hello", max_tokens=60, trace=trace, **options)
+                    )
+                    for trace in traces[:2]
+                ]
+                await count.more(10)
+                late = await collect(
+                    client, "late", max_tokens=5, timeout_s=0.5, trace=traces[2], **options
+                )
+                stack.workers[0].kill()
+                outcomes = [await one for one in running]
+            assert late.error is not None
+            assert [one.error for one in outcomes] == [None, None]
+
+            def waits(number: int) -> list[ReceivedSpan]:
+                found = receiver.named("headrace.queue")
+                mine = [span for span in found if span.trace_id == traces[number].trace_id]
+                return sorted(mine, key=start)
+
+            await receiver.wait_for_async(
+                lambda _: sum(len(waits(number)) for number in range(3)) == 4, timeout_s=20
+            )
+            (expired,) = waits(2)
+            assert expired.attributes["headrace.outcome"] == "deadline"
+            assert expired.duration_s == pytest.approx(0.5, abs=1.0)
+            (again,) = [waits(number) for number in (0, 1) if len(waits(number)) == 2]
+            assert "headrace.requeued_after" not in again[0].attributes
+            assert again[1].attributes["headrace.requeued_after"] == "worker lost"
+            assert again[1].duration_s > again[0].duration_s
+
+
 def start(span: ReceivedSpan) -> int:
     return span.start_ns

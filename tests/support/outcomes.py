@@ -21,6 +21,8 @@ class Outcome:
     seed: int = 0
     timings: pb.Timings = field(default_factory=pb.Timings)
     matched_stop: pb.MatchedStop = field(default_factory=pb.MatchedStop)
+    logprobs: list[pb.Logprobs] = field(default_factory=list)
+    prompt_logprobs: list[pb.Logprobs] = field(default_factory=list)
 
     @property
     def answer(self) -> tuple[list[int], str, int]:
@@ -88,7 +90,11 @@ def _take(outcome: Outcome, event) -> None:
     kind = event.WhichOneof("event")
     if kind == "accepted":
         outcome.request_id, outcome.seed = event.accepted.request_id, event.accepted.seed
+    if kind == "prompt":
+        outcome.prompt_logprobs = [*event.prompt.logprobs]
     if kind == "delta":
+        assert len(event.delta.logprobs) in (0, event.count)
+        outcome.logprobs += event.delta.logprobs
         assert event.seq == len(outcome.token_ids), (event.seq, len(outcome.token_ids))
         assert event.count == len(event.delta.token_ids)
         outcome.token_ids += event.delta.token_ids

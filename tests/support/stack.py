@@ -7,6 +7,7 @@ from urllib.request import urlopen
 
 from tests.support.processes import ServiceProcess
 from tests.support.redis_server import RedisServer, running_redis
+from tests.support.tcp_proxy import TcpProxy, running_proxy
 
 SIMULATED = ("--engine", "simulated", "--served-model-name", "sim")
 
@@ -19,6 +20,8 @@ class Stack:
     schedulers: list[ServiceProcess] = field(default_factory=list)
     gateways: list[ServiceProcess] = field(default_factory=list)
     workers: list[ServiceProcess] = field(default_factory=list)
+    link: TcpProxy | None = None
+    """Between the services and Redis, if that was asked for."""
 
     @property
     def targets(self) -> list[str]:
@@ -33,9 +36,13 @@ class Stack:
 
     def redis_client(self):
         """A plain client, as an operator's redis-cli would be."""
+        return self.client_of(self.redis)
+
+    def client_of(self, server: RedisServer):
+        """The same, of another server."""
         import redis
 
-        return redis.Redis.from_url(self.redis.url)
+        return redis.Redis.from_url(server.url, socket_timeout=30)
 
     def metric(self, process: ServiceProcess, name: str) -> float:
         """Sum over the series of a metric as scraped now."""
@@ -75,12 +82,17 @@ def running_stack(
     gateway_flags: Sequence[str] = (),
     environment: dict[str, str] | None = None,
     ready_within_s: float = 90,
+    with_link: bool = False,
 ) -> Iterator[Stack]:
     """A stack that serves; everything ends with the block. `more_workers`: flags of each further worker."""
     ports = ("--grpc-port", "0", "--metrics-port", "0")
     with contextlib.ExitStack() as exits, running_redis() as redis:
         stack = Stack(redis)
-        given = {"HEADRACE_REDIS_URL": redis.url} | (environment or {})
+        url = redis.url
+        if with_link:
+            stack.link = exits.enter_context(running_proxy(redis.port))
+            url = f"redis://127.0.0.1:{stack.link.port}/0"
+        given = {"HEADRACE_REDIS_URL": url} | (environment or {})
         for _ in range(schedulers):
             process = ServiceProcess(
                 "scheduler", flags=[*ports, *scheduler_flags], environment=given

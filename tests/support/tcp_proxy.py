@@ -9,6 +9,7 @@ It runs in a thread of its own, so it serves tests with and without an event loo
         proxy.delay(0.05)                      # each way
         proxy.pass_through()                   # as at the start
         proxy.cut()                            # every connection of this moment is reset
+    proxy.lead_to(replica.port)            # and new ones lead elsewhere
 """
 
 import asyncio
@@ -45,14 +46,16 @@ class _Link:
 
     def close(self, *, hard: bool = True) -> None:
         for writer in (self.client, self.server):
-            if writer is None or writer.transport.is_closing():
+            if writer is None:
                 continue
-            if hard:
-                raw = writer.transport.get_extra_info("socket")
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                writer.transport.abort()
-            else:
+            if not hard:
                 writer.close()
+                continue
+            # Also one that is closing: it would wait for ever for a peer that does not read.
+            raw = writer.transport.get_extra_info("socket")
+            if raw.fileno() >= 0:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            writer.transport.abort()
 
 
 class TcpProxy:
@@ -103,6 +106,11 @@ class TcpProxy:
     def cut(self) -> int:
         """Reset every connection of this moment; new ones are served. Answers how many there were."""
         return self._do(self._cut)
+
+    def lead_to(self, target_port: int) -> None:
+        """From now on connections lead to another port; those of this moment are reset."""
+        self._do(lambda: setattr(self, "_target_port", target_port))
+        self.cut()
 
     def drop_replies(self, pattern: bytes, count: int) -> None:
         """Of the next `count` commands that contain `pattern`: forward, await the reply, drop it and reset."""

@@ -45,10 +45,17 @@ class EndRule:
             return Ending(FinishReason.STOP, MatchedStop(eos_token_id=token_id))
         return None
 
-    def of_text(self, matched_stop: str | None, num_generated: int) -> Ending | None:
-        """The end that the text brings, or the limit. A stop string wins over a limit reached with it."""
+    def of_text(
+        self, matched_stop: str | None, num_generated: int, *, is_complete: bool = False
+    ) -> Ending | None:
+        """The end that the text brings, or the limit. A stop wins over a limit reached with it.
+
+        ``is_complete``: by its grammar nothing may follow, whatever the least length is.
+        """
         if matched_stop is not None:
             return Ending(FinishReason.STOP, MatchedStop(stop_string=matched_stop))
+        if is_complete:
+            return Ending(FinishReason.STOP)
         if num_generated >= self.max_generated:
             return Ending(FinishReason.LENGTH)
         return None

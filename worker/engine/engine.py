@@ -118,6 +118,8 @@ class Engine:
         sequences = [self._new_sequence(job, index) for index in job.choices]
         group = SequenceGroup(job, sequences, self._num_submitted)
         self._roster.waiting.append(group)
+        if job.failure is not None:
+            _end(group, FinishReason.ERROR, job.failure)
         if not self._limits.fits_alone(group, self.pool):
             _end(
                 group,

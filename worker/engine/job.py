@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from common.domain import OutputOptions, SamplingParams, StopConditions
+from common.domain import OutputConstraint, OutputOptions, SamplingParams, StopConditions
+from common.records import Failure
+from worker.engine.constraint import Grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,8 @@ class Job:
     """A request, and what is generated of it already.
 
     ``generated`` holds the logged tokens by choice: generation continues behind them. ``deadline_s`` is a moment
-    of the engine's clock. ``prefix_root`` is where the text's prefix keys begin; None keeps it out of the prefix cache.
+    of the engine's clock. ``grammar`` is the compiled ``constraint``. A job with a ``failure`` only has its end told.
+    ``prefix_root`` is where the text's prefix keys begin; None keeps it out of the prefix cache.
     """
 
     ticket: Ticket
@@ -32,6 +35,9 @@ class Job:
     finished_choices: frozenset[int] = frozenset()
     output: OutputOptions = field(default_factory=OutputOptions)
     prefix_root: bytes | None = None
+    constraint: OutputConstraint | None = None
+    grammar: Grammar | None = None
+    failure: Failure | None = None
 
     @property
     def scores_prompt(self) -> bool:

@@ -17,6 +17,13 @@ class RunnerKind(StrEnum):
     GENERIC = "generic"
 
 
+class KvDtype(StrEnum):
+    """How keys and values are stored: ``auto`` is what the model computes in."""
+
+    AUTO = "auto"
+    INT8 = "int8"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
     """Everything that loading a model depends on.
@@ -33,6 +40,7 @@ class ModelSettings:
     quantization: Quantization = Quantization.INT8
     double_quant: bool = False
     dtype: str | None = None
+    kv_dtype: KvDtype = KvDtype.AUTO
     block_size: int = 16
     kv_blocks: int | None = None
     kv_memory_mb: int | None = None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from common.domain import SamplingParams
+from worker.engine.constraint import Constraint
 from worker.engine.seen_tokens import SeenTokens
 
 
@@ -13,7 +14,7 @@ class Draw:
     """How to draw a row's next token; the generator is keyed by (seed, choice, position).
 
     ``seen`` is there where a penalty asks for it. ``forbidden`` tokens cannot be drawn. With ``num_top`` the token's
-    log probability is wanted, and those of so many of the likeliest.
+    log probability is wanted, and those of so many of the likeliest. Only what ``constraint`` allows can be drawn.
     """
 
     params: SamplingParams
@@ -22,6 +23,7 @@ class Draw:
     seen: SeenTokens | None = None
     forbidden: Sequence[int] = ()
     num_top: int | None = None
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,10 @@ class RowFailed:
     reason: str
     message: str
 
+
+NUMERIC = "NUMERIC"
+DEAD_END = "CONSTRAINT_DEAD_END"
+"""Reasons why a row failed: its numbers are none, or nothing that its grammar allows may follow."""
 
 RowResult = Drawn | Scored | RowFailed | None
 

@@ -49,6 +49,7 @@ class Sequence:
         self.prompt_logprobs = [Logprobs()] if job.scores_prompt else []
         self._rule = rule
         self._text = text
+        self._constraint = job.grammar.start() if job.grammar is not None else None
         self._seen = SeenTokens(job.prompt_token_ids) if job.sampling.has_penalties else None
         for token_id in job.generated.get(index, ()):
             if self.finish is None:
@@ -103,6 +104,7 @@ class Sequence:
             seen=self._seen,
             forbidden=self._rule.forbidden(self.num_generated),
             num_top=output.top_logprobs if output.logprobs else None,
+            constraint=self._constraint,
         )
 
     def targets(self, start: int, end: int) -> list[int]:
@@ -142,16 +144,22 @@ class Sequence:
         self.token_ids.append(token_id)
         if self._seen is not None:
             self._seen.add(token_id)
+        if self._constraint is not None:
+            self._constraint.accept(token_id)
         count = self.num_generated
         ending = self._rule.of_token(token_id, count)
         text = ""
         if ending is None:
             delta = self._text.push(token_id, may_stop=self._rule.may_stop(count))
             text = delta.text
-            ending = self._rule.of_text(delta.matched_stop, count)
+            ending = self._rule.of_text(delta.matched_stop, count, is_complete=self._is_complete)
         if ending is not None:
             self.finish = Finish(ending.reason, ending.matched_stop, self._text.flush())
         return text
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._constraint is not None and self._constraint.is_over
 
     def forget_computed(self) -> None:
         """It has left its blocks: everything known is to be computed, or found, again."""

@@ -18,7 +18,9 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "hk_run": (_INT, [_POINTER, ctypes.POINTER(Model), ctypes.POINTER(Step)]),
     "hk_part_times": (None, [_POINTER, _POINTER]),
     "hk_pack_int8": (None, [_POINTER, _INT, _INT, _POINTER]),
-    "hk_pack_head": (None, [_POINTER, _INT, _INT, _POINTER]),
+    "hk_pack_bfloat16": (None, [_POINTER, _INT, _INT, _POINTER]),
+    "hk_pack_blocks8": (None, [*[_POINTER] * 2, _INT, _INT, _POINTER]),
+    "hk_pack_blocks4": (None, [*[_POINTER] * 3, _INT, _INT, _POINTER]),
     "hk_quantize": (None, [_POINTER, _POINTER, _INT, _INT, *[_POINTER] * 3]),
     "hk_norm_quantize": (
         None,
@@ -32,7 +34,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
         None,
         [_POINTER, ctypes.POINTER(Linear), *[_POINTER] * 3, _INT, *[_POINTER] * 3],
     ),
-    "hk_head": (None, [_POINTER, _POINTER, _POINTER, _INT, _INT, _INT, _POINTER]),
+    "hk_head": (None, [_POINTER, ctypes.POINTER(Linear), _POINTER, _INT, _INT, _POINTER]),
     "hk_attention": (
         None,
         [_POINTER, ctypes.POINTER(Model), ctypes.POINTER(Step), _INT, _POINTER, _POINTER],

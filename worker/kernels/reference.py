@@ -25,14 +25,10 @@ def norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
 
 
 def linear(
-    steps: torch.Tensor,
-    scales: torch.Tensor,
-    weight: torch.Tensor,
-    row_scale: torch.Tensor,
-    bias: torch.Tensor | None,
+    steps: torch.Tensor, scales: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
 ) -> torch.Tensor:
-    """Quantized activations times int8 weights [outputs, inputs], in float64."""
-    out = dequantize(steps, scales).double() @ (weight.double() * row_scale.double()[:, None]).t()
+    """Quantized activations times what the weights [outputs, inputs] stand for, in float64."""
+    out = dequantize(steps, scales).double() @ weight.double().t()
     return (out if bias is None else out + bias.double()).float()
 
 
@@ -49,13 +45,25 @@ def attention(
     key: torch.Tensor,  # [tokens, kv heads, dim]
     value: torch.Tensor,
     window: int,
+    *,
+    in_int8: bool = False,
 ) -> torch.Tensor:
-    """Causal attention of one whole sequence; keys and values are kept as bfloat16."""
+    """Causal attention of one whole sequence; keys and values are kept as bfloat16, or with the query as int8."""
     tokens, heads, dim = query.shape
     group = heads // key.shape[1]
-    key, value = (x.bfloat16().float().repeat_interleave(group, dim=1) for x in (key, value))
+    if in_int8:
+        query, key, value = (in_steps(x) for x in (query, key, value))
+    else:
+        key, value = (x.bfloat16().float() for x in (key, value))
+    key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
     scores = torch.einsum("qhd,khd->hqk", query, key) * dim**-0.5
     distance = torch.arange(tokens)[:, None] - torch.arange(tokens)[None, :]
     hidden = (distance < 0) | (distance >= window if window else distance < 0)
     weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
     return torch.einsum("hqk,khd->qhd", weights, value)
+
+
+def in_steps(x: torch.Tensor) -> torch.Tensor:
+    """``x`` as int8 with one scale for the last dimension stands for it."""
+    scale = x.abs().amax(dim=-1, keepdim=True) / LEVELS
+    return torch.round(x / scale.clamp_min(1e-30)) * scale

@@ -1,13 +1,30 @@
 """The C interface's structures, as ``headrace_kernels.h`` declares them."""
 
 import ctypes
+from enum import IntEnum
 
-ABI = 1
+ABI = 2
 """Equals HK_ABI of the header; a library with another number was built from other sources."""
 
 
+class WeightFormat(IntEnum):
+    """How the weights of a linear layer are stored."""
+
+    INT8_ROWS = 0
+    BLOCKS4 = 1
+    BLOCKS8 = 2
+    BFLOAT16 = 3
+
+
+class KvFormat(IntEnum):
+    """How keys and values are stored."""
+
+    BFLOAT16 = 0
+    INT8 = 1
+
+
 class Linear(ctypes.Structure):
-    """A linear layer: packed weights, row scales, bias."""
+    """A linear layer: packed weights, row scales, bias; or embeddings, or a head."""
 
     _fields_ = [  # type: ignore[mutable-override]  # the stubs want a union of types
         ("weights", ctypes.c_void_p),
@@ -15,6 +32,8 @@ class Linear(ctypes.Structure):
         ("bias", ctypes.c_void_p),
         ("n", ctypes.c_int32),
         ("k", ctypes.c_int32),
+        ("format", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
     ]
 
 
@@ -32,6 +51,7 @@ class Layer(ctypes.Structure):
         ("down", Linear),
         ("keys", ctypes.c_void_p),
         ("values", ctypes.c_void_p),
+        ("kv_scales", ctypes.c_void_p),
         ("window", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
     ]
@@ -42,8 +62,8 @@ class Model(ctypes.Structure):
 
     _fields_ = [  # type: ignore[mutable-override]  # the stubs want a union of types
         ("layers", ctypes.POINTER(Layer)),
-        ("embedding", ctypes.c_void_p),
-        ("head", ctypes.c_void_p),
+        ("embedding", Linear),
+        ("head", Linear),
         ("final_norm", ctypes.c_void_p),
         ("inverse_frequencies", ctypes.c_void_p),
         ("rope_factor", ctypes.c_float),
@@ -57,6 +77,7 @@ class Model(ctypes.Structure):
         ("head_dim", ctypes.c_int32),
         ("intermediate", ctypes.c_int32),
         ("block_size", ctypes.c_int32),
+        ("kv_format", ctypes.c_int32),
     ]
 
 

@@ -10,10 +10,14 @@ Gathers are padded with slots of the zero block, never with another row's: a mas
 in the arithmetic, and zero times NaN is NaN.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+
+from worker.kernels.arrays import zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +47,17 @@ class PagedCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """All memory is taken at once, so that what does not fit shows now and not under load."""
+        """All memory is asked for at once; on a CPU the system gives a page when it is first written."""
         self.layers = tuple(layers)
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.zero_slot = num_blocks * block_size
         self.sink_slot = (num_blocks + 1) * block_size
         self.stores = [
-            torch.zeros(
+            _zeros(
                 (num_blocks + 2, block_size, shape.num_kv_heads, shape.key_dim + shape.value_dim),
-                dtype=dtype,
-                device=device,
+                dtype,
+                device,
             )
             for shape in self.layers
         ]
@@ -73,3 +77,11 @@ class PagedCache:
 
     def _flat(self, layer: int) -> torch.Tensor:
         return self.stores[layer].flatten(0, 1)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # torch would write its zeros, and with them take gigabytes that may never be needed.
+    memory = zeros((math.prod(shape) * dtype.itemsize,), np.uint8)
+    return torch.from_numpy(memory).view(dtype).view(shape)

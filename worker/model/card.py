@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from common.grammars import CAPABILITY, is_available
 from common.model_card import ModelCard
 from worker.engine.model_settings import ModelSettings
 from worker.kv.cache import LayerShape
@@ -47,6 +48,7 @@ def make_card(
         fingerprint=fingerprint,
         kv_block_tokens=settings.block_size,
         max_seqs=settings.max_seqs,
+        capabilities=(CAPABILITY,) if is_available() else (),
         # Blocks may be given back only where no layer looks further: one full layer keeps them all.
         sliding_window=0 if None in windows else max(w for w in windows if w is not None),
         default_temperature=defaults.get("temperature"),

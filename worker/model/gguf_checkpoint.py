@@ -19,8 +19,9 @@ from gguf import GGUFReader
 from safetensors.torch import save_file
 
 from worker.model.gguf_tokenizer import build_tokenizer
+from worker.model.lean.blocks import save_blocks
 
-_FORMAT = 1
+_FORMAT = 2
 """Raise when a conversion would give another result than before: older folders are then not found any more."""
 
 _LOCK_TIMEOUT_S = 900.0
@@ -64,10 +65,10 @@ def _open_to_readers(folder: Path) -> None:
 
 
 def _convert(gguf: Path, folder: Path) -> None:
-    fields = GGUFReader(gguf).fields
+    reader = GGUFReader(gguf)
     metadata = {
         key: field.contents()
-        for key, field in fields.items()
+        for key, field in reader.fields.items()
         if key.startswith(("general.", "tokenizer."))
     }
     build_tokenizer(metadata).save_pretrained(folder)
@@ -87,3 +88,4 @@ def _convert(gguf: Path, folder: Path) -> None:
         for name in model._tied_weights_keys:
             tensors.pop(name, None)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save_blocks(reader, tensors, folder)

@@ -21,7 +21,7 @@ import transformers
 from common.domain import Quantization, SamplingParams
 from common.model_card import ModelCard
 from worker.engine.block_store import PagedRunner
-from worker.engine.model_settings import ModelSettings, RunnerKind
+from worker.engine.model_settings import KvDtype, ModelSettings, RunnerKind
 from worker.engine.runner import Draw, ModelRunner, Row
 from worker.kv.cache import LayerShape, PagedCache
 from worker.model import attention, card, identity
@@ -162,17 +162,27 @@ def _load_lean(
     progress: Progress,
 ) -> _Computing | None:
     """The lean decoder, or None where the generic runner is asked for or needed."""
+    only_lean = _only_lean(settings)
     if settings.runner is RunnerKind.GENERIC:
+        if only_lean:
+            raise ModelRefused(f"the generic runner does not know {only_lean}")
         return None
     try:
         runner = load_lean(settings, config, folder, device, context_tokens, progress)
     except NotLean as error:
-        if settings.runner is RunnerKind.LEAN:
+        if settings.runner is RunnerKind.LEAN or only_lean:
             raise ModelRefused(f"the lean decoder cannot run {folder.name}: {error}") from error
         progress(f"the generic runner serves, not the lean decoder: {error}")
         return None
     layers = layer_shapes(runner.decoder.spec)
     return _Computing(runner, layers, torch.bfloat16, kernels_name(runner))
+
+
+def _only_lean(settings: ModelSettings) -> str:
+    """What of the settings no other runner knows; empty when nothing is."""
+    if settings.quantization is Quantization.Q4:
+        return f"quantization {settings.quantization}"
+    return "" if settings.kv_dtype is KvDtype.AUTO else f"kv_dtype {settings.kv_dtype}"
 
 
 def _load_generic(

@@ -1,4 +1,4 @@
-"""What a request changes about its logits before anything else looks at them: bias, penalties, forbidden tokens.
+"""What a request changes about its logits before anything else looks at them: bias, penalties, what may not be drawn.
 
 Few tokens of a row are touched. So the touched ones of all rows are gathered, changed together, and put back.
 """
@@ -12,10 +12,19 @@ from worker.engine.runner import Draw
 
 
 def adjust(logits: torch.Tensor, draws: Sequence[Draw]) -> None:
-    """Change ``logits`` [rows, vocabulary] in place, as each row's draw says."""
+    """Change ``logits`` [rows, vocabulary] in place, as each row's draw says.
+
+    Where a grammar allows nothing, all of a row is -inf.
+    """
     _add_bias(logits, draws)
     _lessen_seen(logits, draws)
-    _forbid(logits, draws)
+    constrained = [row for row, draw in enumerate(draws) if draw.constraint is not None]
+    _forbid(logits, [(row, draw) for row, draw in enumerate(draws) if draw.constraint is None])
+    if constrained:
+        hidden = np.stack([_hidden(draws[row], logits.shape[-1]) for row in constrained])
+        logits[constrained] = logits[constrained].masked_fill_(
+            torch.from_numpy(hidden).to(logits.device), float("-inf")
+        )
 
 
 def _add_bias(logits: torch.Tensor, draws: Sequence[Draw]) -> None:
@@ -48,11 +57,23 @@ def _lessen_seen(logits: torch.Tensor, draws: Sequence[Draw]) -> None:
     logits[index] = torch.from_numpy(changed).to(logits.device, logits.dtype)
 
 
-def _forbid(logits: torch.Tensor, draws: Sequence[Draw]) -> None:
+def _hidden(draw: Draw, vocab: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """What the row's grammar does not allow. An end is put off only as long as anything else may follow."""
+    assert draw.constraint is not None
+    hidden = np.ones(vocab, np.bool_)
+    if draw.constraint.failure:
+        return hidden
+    bits = np.frombuffer(draw.constraint.allowed(), np.uint8)
+    allowed = np.unpackbits(bits, bitorder="little")[:vocab]
+    hidden[: len(allowed)] = allowed == 0
+    later = hidden.copy()
+    later[list(draw.forbidden)] = True
+    return hidden if later.all() else later
+
+
+def _forbid(logits: torch.Tensor, draws: Sequence[tuple[int, Draw]]) -> None:
     forbidden = [
-        (row, np.asarray(draw.forbidden, np.int64))
-        for row, draw in enumerate(draws)
-        if draw.forbidden
+        (row, np.asarray(draw.forbidden, np.int64)) for row, draw in draws if draw.forbidden
     ]
     if forbidden:
         logits[_index(logits, forbidden)] = float("-inf")

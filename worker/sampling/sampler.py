@@ -3,7 +3,7 @@
 logits [rows, vocabulary]
   1 check     a row with NaN or infinity fails here, alone
   2 keep      rows whose log probabilities are wanted, as they are: those are the model's own
-  3 adjust    logit bias, penalties, forbidden tokens
+  3 adjust    logit bias, penalties, forbidden tokens, grammars; a row that may draw nothing fails here, alone
   4 greedy    rows with temperature 0 take the largest
   5 filter    temperature, top-k, top-p, min-p, typical
   6 draw      one uniform number a row, by (seed, choice, position)
@@ -19,14 +19,12 @@ from enum import Enum
 import torch
 
 from common.domain import SamplingParams
-from worker.engine.runner import Draw, Drawn, RowFailed
+from worker.engine.runner import DEAD_END, NUMERIC, Draw, Drawn, RowFailed
 from worker.sampling import filters
 from worker.sampling.adjust import adjust
 from worker.sampling.blocks import SIZE, cut, taken, totals
 from worker.sampling.scores import scores
 from worker.sampling.uniform import uniforms
-
-NUMERIC = "NUMERIC"
 
 Keep = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -45,18 +43,33 @@ def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn | RowFaile
     adjust(logits, draws)
     blocks = cut(logits)
     summits = blocks.amax(dim=-1)
+    stuck = _stuck(summits, draws)
+    if stuck:
+        blocks[stuck], summits[stuck] = 0.0, 0.0
     tokens = _greedy(blocks, summits)
     for way, rows in _by_way(draws, summits.shape[-1]).items():
         tokens[rows] = _draw(blocks, summits, rows, draws, way)
     drawn = tokens.tolist()
     found = scores(raw.logits, [drawn[row] for row in raw.rows], raw.num_top)
     of_row = dict(zip(raw.rows, found, strict=True))
-    return [
-        RowFailed(NUMERIC, "the model's output is not a number")
-        if row in broken
-        else Drawn(token, of_row.get(row))
-        for row, token in enumerate(drawn)
-    ]
+    failed = {row: RowFailed(DEAD_END, _why_stuck(draws[row])) for row in stuck}
+    failed |= {row: RowFailed(NUMERIC, "the model's output is not a number") for row in broken}
+    return [failed.get(row) or Drawn(token, of_row.get(row)) for row, token in enumerate(drawn)]
+
+
+def _stuck(summits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+    """Rows of which their grammar leaves nothing."""
+    constrained = [row for row, draw in enumerate(draws) if draw.constraint is not None]
+    if not constrained:
+        return []
+    peaks = summits[constrained].amax(dim=-1).tolist()
+    return [row for row, peak in zip(constrained, peaks, strict=True) if peak == float("-inf")]
+
+
+def _why_stuck(draw: Draw) -> str:
+    assert draw.constraint is not None
+    why = draw.constraint.failure or "no token of the vocabulary may follow"
+    return f"the output cannot go on as its constraint demands: {why}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ def job_from_pb(assignment: pb.Assignment, now_s: float) -> Job:
         finished_choices=frozenset(c.index for c in choices if c.HasField("finish")),
         output=request.output,
         prefix_root=None if request.bypass_prefix_cache else root,
+        constraint=request.constraint,
     )
 
 

@@ -24,6 +24,7 @@ from worker.engine.engine import PREEMPTED
 from worker.engine.report import Credit, StepReport
 from worker.session import messages
 from worker.session.engine_thread import EngineThread
+from worker.session.grammar_gate import Compiler, GrammarGate
 from worker.session.identity import WorkerIdentity
 from worker.session.live_requests import LiveRequests, Origin
 
@@ -62,6 +63,7 @@ class SessionParts:
     clock: Clock
     on_step: Callable[[StepReport], None]
     on_welcome: Callable[[str], None]
+    grammars: Compiler | None = None
 
 
 class Session:
@@ -74,6 +76,7 @@ class Session:
         self._outbox: asyncio.Queue[pb.ConnectRequest | None] = asyncio.Queue()
         self._ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None
+        self._gate = GrammarGate(parts.engine, parts.grammars)
         self._is_leaving = False
         self.is_welcome = False
 
@@ -175,7 +178,7 @@ class Session:
     async def _leave(self, grace_s: float, reason: str) -> None:
         live = self._parts.live
         if not await live.wait_until_empty(grace_s):
-            self._parts.engine.give_back_all(DRAINED)
+            self._gate.give_back_all(DRAINED)
             # Bounded by the step under way; a hanging one is the watchdog's.
             await live.wait_until_empty(grace_s + CLOSE_TIMEOUT_S)
         self._outbox.put_nowait(None)
@@ -207,13 +210,13 @@ class Session:
                 self.leave(message.drain.grace_ms / 1000, "drained by the scheduler")
 
     def _stop_some(self, message: pb.ConnectResponse) -> None:
-        engine = self._parts.engine
+        gate = self._gate
         if message.WhichOneof("event") == "cancel":
             reason = messages.cancel_reason_of(message.cancel)
             for sequence in message.cancel.sequences:
-                engine.cancel(sequence.request_id, sequence.attempt, reason)
+                gate.cancel(sequence.request_id, sequence.attempt, reason)
         for sequence in message.preempt.sequences:
-            engine.give_back(sequence.request_id, sequence.attempt, PREEMPTED)
+            gate.give_back(sequence.request_id, sequence.attempt, PREEMPTED)
 
     def _welcome(self, welcome: pb.Welcome) -> None:
         if self.is_welcome:
@@ -246,7 +249,8 @@ class Session:
                 continue
             origin = Origin(messages.span_parent_of(assignment), batch, assign.batch_id)
             self._parts.live.begin(job, origin)
-            self._parts.engine.submit(job)
+            assert self._spawn is not None
+            self._gate.submit(job, self._spawn)
 
     def _send_heartbeat(self) -> None:
         age_s = self._parts.engine.status.step_age_s(self._parts.clock())

@@ -2,6 +2,7 @@
 
 import hashlib
 
+from common.grammars import CAPABILITY, is_available
 from common.model_card import ModelCard
 from worker.simulated.settings import SimulatedSettings
 from worker.simulated.vocabulary import (
@@ -36,5 +37,6 @@ def simulated_card(settings: SimulatedSettings) -> ModelCard:
         kv_capacity_tokens=settings.kv_blocks * settings.block_size,
         kv_block_tokens=settings.block_size,
         max_seqs=settings.max_seqs,
+        capabilities=(CAPABILITY,) if is_available() else (),
         fingerprint=f"simulated:{revision}",
     )

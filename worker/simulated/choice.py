@@ -6,9 +6,13 @@ one token at a time, so that whoever turns tokens into text is put to work.
 
 from collections.abc import Sequence
 
-from worker.simulated.vocabulary import EOS_ID
+from worker.engine.runner import Draw
+from worker.simulated.vocabulary import EOS_ID, IM_END_ID, VOCAB_SIZE
 
 _LETTERS = b"etaoinshrdlucmfwypvbgkjqxz"
+_CLOSE_EVERY = 5
+_CLOSING = frozenset(b'"]}0') | {EOS_ID, IM_END_ID}
+_PLAIN = frozenset(b'"[]{}:,.-0123456789') | frozenset(_LETTERS) | {EOS_ID, IM_END_ID}
 _MULTI_BYTE_EVERY = 24
 _SPACE_EVERY = 6
 _NEWLINE_EVERY = 97
@@ -40,6 +44,24 @@ def choose_token(value: int, last_tokens: Sequence[int], *, eos_every: int) -> i
         if lot == 0:
             return tokens[value % len(tokens)]
     return _LETTERS[value % len(_LETTERS)]
+
+
+def choose_allowed(value: int, draw: Draw) -> int | None:
+    """A token that the draw's grammar allows; now and then one that closes what is open, so that outputs end."""
+    assert draw.constraint is not None
+    if draw.constraint.failure:
+        return None
+    bits = int.from_bytes(draw.constraint.allowed(), "little")
+    allowed = [token_id for token_id in range(VOCAB_SIZE) if bits >> token_id & 1]
+    later = [token_id for token_id in allowed if token_id not in draw.forbidden]
+    allowed = later or allowed
+    value, lot = divmod(value, _CLOSE_EVERY)
+    if lot == 0:
+        closing = [token_id for token_id in allowed if token_id in _CLOSING]
+        allowed = closing or allowed
+    plain = [token_id for token_id in allowed if token_id in _PLAIN]
+    allowed = plain or allowed
+    return allowed[value % len(allowed)] if allowed else None
 
 
 def _expected_range(last_tokens: Sequence[int]) -> tuple[int, int] | None:

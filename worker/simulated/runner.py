@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from worker.engine.costs import StepCosts
-from worker.engine.runner import Draw, Drawn, Row, RowFailed, RowResult, Scored
+from worker.engine.runner import DEAD_END, NUMERIC, Draw, Drawn, Row, RowFailed, RowResult, Scored
 from worker.simulated.blocks import SimulatedBlocks
-from worker.simulated.choice import LOOK_BACK_TOKENS, choose_token
+from worker.simulated.choice import LOOK_BACK_TOKENS, choose_allowed, choose_token
 from worker.simulated.scores import scores_of
 from worker.simulated.settings import SimulatedSettings
 from worker.simulated.vocabulary import VOCAB_SIZE
@@ -21,7 +21,6 @@ _MASK = (1 << 64) - 1
 _NUM_ATTENDED = 3
 _DECISIVE_BIAS = 100.0
 _NUM_TRIES = 16
-NUMERIC = "NUMERIC"
 
 
 class SimulatedRunner:
@@ -80,14 +79,11 @@ class SimulatedRunner:
             for position, token_id in enumerate(row.targets, row.start)
         )
         drawn = None if row.draw is None else self._drawn(row, row.draw, value)
-        return Scored(scores, drawn) if scores else drawn
+        if not scores or isinstance(drawn, RowFailed):
+            return drawn
+        return Scored(scores, drawn)
 
-    def _drawn(self, row: Row, draw: Draw, value: int) -> Drawn:
-        token_id = self._draw(row, draw, value)
-        wanted = draw.num_top
-        return Drawn(token_id, None if wanted is None else scores_of(value, token_id, wanted))
-
-    def _draw(self, row: Row, draw: Draw, value: int) -> int:
+    def _draw(self, row: Row, draw: Draw, value: int) -> int | None:
         num_known = row.start + len(row.token_ids)
         for _ in range(_NUM_ATTENDED):
             attended = value % num_known
@@ -101,7 +97,17 @@ class SimulatedRunner:
         ]
         return self._choose(_penalized(value, draw), last, draw)
 
-    def _choose(self, value: int, last: Sequence[int], draw: Draw) -> int:
+    def _drawn(self, row: Row, draw: Draw, value: int) -> Drawn | RowFailed:
+        token_id = self._draw(row, draw, value)
+        if token_id is None:
+            assert draw.constraint is not None
+            return RowFailed(DEAD_END, draw.constraint.failure or "nothing may follow")
+        wanted = draw.num_top
+        return Drawn(token_id, None if wanted is None else scores_of(value, token_id, wanted))
+
+    def _choose(self, value: int, last: Sequence[int], draw: Draw) -> int | None:
+        if draw.constraint is not None:
+            return choose_allowed(value, draw)
         bias = draw.params.logit_bias
         wanted = max(bias, key=bias.__getitem__, default=None)
         if wanted is not None and bias[wanted] >= _DECISIVE_BIAS:

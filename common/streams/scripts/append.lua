@@ -2,6 +2,8 @@
 --
 -- Repeated after a lost answer it appends the same bytes again; readers skip what they know.
 --
+-- A full Redis refuses none: it lets a script go on that has written, and the first write takes no room.
+--
 -- A position older than the longest life can hold nothing of an open request: a mark put there (an idle log's
 -- last entry may be days old) begins with this append, and a mark that stays there is dropped. So neither a
 -- late copy of an append nor a lost reader keeps a busy log from being trimmed.

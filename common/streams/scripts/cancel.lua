@@ -3,6 +3,7 @@
 -- KEYS  record, wake
 -- ARGV  id, reason, wake_ttl_ms
 -- Answer {'missing'} | {'ended', status} | {'cancelling', status}
+redis.call('HDEL', KEYS[1], '')  -- takes no room: a full Redis lets a script go on that has written (docs/delivery.md)
 local found = redis.call('HMGET', KEYS[1], 'status', 'term_epoch')
 if not found[1] then
   return {'missing'}

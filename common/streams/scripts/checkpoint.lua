@@ -4,6 +4,7 @@
 -- KEYS  record
 -- ARGV  epoch, checkpoint, tokens in it
 -- Answer {'missing'} | {'lost'} | {'ended', status} | {'stored'}
+redis.call('HDEL', KEYS[1], '')  -- takes no room: a full Redis lets a script go on that has written (docs/delivery.md)
 local found = redis.call('HMGET', KEYS[1], 'status', 'epoch', 'term_epoch')
 if not found[1] then
   return {'missing'}

@@ -6,6 +6,7 @@
 -- KEYS  record, queued, dead
 -- ARGV  epoch, status, terminal record, result_ttl_ms, reason, id (these two for a dead letter)
 -- Answer {'missing'} | {'lost'} | {'ended', status} (somebody else's end) | {'finished'}
+redis.call('HDEL', KEYS[1], '')  -- takes no room: a full Redis lets a script go on that has written (docs/delivery.md)
 local found = redis.call('HMGET', KEYS[1], 'status', 'epoch', 'term_epoch', 'class', 'tokens')
 if not found[1] then
   return {'missing'}

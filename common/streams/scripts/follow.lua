@@ -5,6 +5,7 @@
 -- KEYS  record
 -- ARGV  follower, its gateway
 -- Answer {'missing'} | flat list of the record's fields and values
+redis.call('HDEL', KEYS[1], '')  -- takes no room: a full Redis lets a script go on that has written (docs/delivery.md)
 local term_epoch = redis.call('HGET', KEYS[1], 'term_epoch')
 if not term_epoch then
   if redis.call('EXISTS', KEYS[1]) == 0 then

@@ -6,6 +6,7 @@
 -- KEYS  inbox, record...
 -- ARGV  group, owner, then for each record: epoch, entry
 -- Answer for each record 'ok' | 'ok:<gateways beside the log's own whose clients follow>' | 'cancel:<reason>' | 'lost' | 'missing' | 'ended:<status>'
+redis.call('HDEL', KEYS[2], '')  -- takes no room: a full Redis lets a script go on that has written (docs/delivery.md)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local answer = {}

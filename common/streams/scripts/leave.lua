@@ -6,6 +6,7 @@
 -- KEYS  record, wake
 -- ARGV  id, prefix of the followers' names, grace_ms, wake_ttl_ms
 -- Answer {'missing'} | {'ended', status} | {'followed'} | {'abandoned'} | {'cancelling'}
+redis.call('HDEL', KEYS[1], '')  -- takes no room: a full Redis lets a script go on that has written (docs/delivery.md)
 local found = redis.call('HMGET', KEYS[1], 'status', 'term_epoch', 'resume_grace_ms', 'abandon_ms', 'log')
 if not found[1] then
   return {'missing'}

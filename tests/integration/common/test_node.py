@@ -7,6 +7,7 @@ import struct
 import threading
 
 import pytest
+import redis.exceptions
 import uvloop
 
 from common.domain import Partition
@@ -85,6 +86,28 @@ async def test_one_leader_at_a_time(redis_server: RedisServer):
     assert await leases.read_leader(node, partition) == mine
     await leases.release_leader_lease(node, partition, mine, bound_s=5)
     assert await leases.hold_leader_lease(node, partition, other, bound_s=5) == other
+    await node.close()
+
+
+async def test_no_cancellation_is_lost(redis_server: RedisServer):
+    """The client library loses one that comes with an error of its own: the call ends all the same, unrepeated."""
+    begun = asyncio.Event()
+
+    async def operation(client: object) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise redis.exceptions.OutOfMemoryError("in the same moment") from None
+
+    node = Node(redis_server.url)
+    for call in (node.call(operation), node.read(operation)):
+        begun.clear()
+        task = asyncio.create_task(call)
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+        assert task.cancelled()
     await node.close()
 
 

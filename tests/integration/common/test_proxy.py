@@ -112,7 +112,7 @@ async def _whole_way(
     learned.append(await write("heartbeat", beat))
     finish = ownership.finish(node, request_id, epoch, RequestStatus.FINISHED, b"end")
     learned.append(await write("finish", finish))
-    await write("XACK", inbox.ack(node, PARTITION, [(entry.priority, entry.entry_id)]))
+    await write("ack", inbox.ack(node, PARTITION, [(entry.priority, entry.entry_id)]))
     learned += await _followers(node, cancelled, abandoned, write)
     learned += await _others(node, write)
     return learned

@@ -1,4 +1,4 @@
-"""Idempotency keys: one execution for each key, whatever is repeated, lost or killed in between."""
+"""Idempotency keys: one execution for each key, whatever is repeated, lost or killed in between (B26)."""
 
 import asyncio
 

@@ -85,6 +85,30 @@ INVALID = {
         request(stop=gen.StopConditions(stop=["ok", "", "x" * 300])),
         {"stop.stop[1]", "stop.stop[2]"},
     ),
+    "ten thousand stops": (
+        request(stop=gen.StopConditions(stop=[""] * 10_000)),
+        {"stop.stop"},
+    ),
+    "a megabyte of stop": (
+        request(stop=gen.StopConditions(stop=["x" * 1_000_000, "ü" * 129])),
+        {"stop.stop[0]", "stop.stop[1]"},
+    ),
+    "1025 biases": (
+        request(sampling=gen.SamplingParams(logit_bias=dict.fromkeys(range(1025), 1.0))),
+        {"sampling.logit_bias"},
+    ),
+    "bias too strong": (
+        request(sampling=gen.SamplingParams(logit_bias={3: 1e308, 4: -math.inf, 5: 100.0})),
+        {"sampling.logit_bias[3]", "sampling.logit_bias[4]"},
+    ),
+    "min above max": (
+        request(stop=gen.StopConditions(max_tokens=3, min_tokens=4)),
+        {"stop.min_tokens"},
+    ),
+    "21 alternatives": (
+        request(output=gen.OutputOptions(top_logprobs=21)),
+        {"output.top_logprobs"},
+    ),
     "17 stops": (request(stop=gen.StopConditions(stop=["x"] * 17)), {"stop.stop"}),
     "timeout": (request(timeout=Duration(seconds=-1)), {"timeout"}),
     "timeout 0": (request(timeout=Duration()), {"timeout"}),
@@ -137,15 +161,10 @@ async def test_what_is_not_implemented_is_named(gateway: RunningGateway) -> None
     """Valid fields that this version lacks: all of them, by path; neutral values pass."""
     error = await refusal(
         gateway,
-        request(
-            sampling=gen.SamplingParams(min_p=0.1, typical_p=1.0),
-            constraint=gen.OutputConstraint(regex="a+"),
-        ),
+        request(),
     )
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert set(error_info(error).metadata["fields"].split(",")) == {
-        "constraint",
-    }
+    assert set(error_info(error).metadata["fields"].split(",")) == {}
 
 
 async def test_an_unknown_model_is_not_found(gateway: RunningGateway) -> None:
@@ -234,6 +253,6 @@ async def test_odd_text_is_tokenized(gateway: RunningGateway) -> None:
 async def test_methods_of_later_versions(gateway: RunningGateway) -> None:
     """UNIMPLEMENTED with the method's name."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await gateway.admin.ListKeys(admin.ListKeysRequest())
+        await gateway.admin.ListModelAliases(admin.ListModelAliasesRequest())
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "ListKeys" in (caught.value.details() or "")
+    assert "ListModelAliases" in (caught.value.details() or "")

@@ -3,6 +3,7 @@
 import pytest
 
 from headrace.cli.arguments import build_parser
+from headrace.cli.exits import UsageError
 from headrace.cli.options import generation_options
 from headrace.client.requests import build_request
 
@@ -102,3 +103,28 @@ def test_a_bias_that_is_none_is_a_usage_error(bias: str):
     with pytest.raises(SystemExit) as exit_info:
         build_parser("here:1").parse_args(["generate", "hi", "--logit-bias", bias])
     assert exit_info.value.code == 2
+
+
+def test_what_an_answer_must_look_like(tmp_path):
+    """Each kind by its flag, texts from files too, and never two kinds at once."""
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}')
+    kinds = {
+        ("--regex", "a+"): ("regex", "a+"),
+        ("--json-schema", f"@{schema}"): ("json_schema", '{"type": "object"}'),
+        ("--json-object",): ("json_object", True),
+        ("--grammar", 'root ::= "x"'): ("grammar", 'root ::= "x"'),
+    }
+    for words, (kind, value) in kinds.items():
+        arguments = build_parser("here:1").parse_args(["generate", "hi", *words])
+        constraint = build_request("hi", **generation_options(arguments, "m")).constraint
+        assert constraint.WhichOneof("kind") == kind
+        assert getattr(constraint, kind) == value
+    words = ["generate", "hi", "--choice", "yes", "--choice", "no"]
+    options = generation_options(build_parser("here:1").parse_args(words), "m")
+    assert [*build_request("hi", **options).constraint.choice.options] == ["yes", "no"]
+    with pytest.raises(SystemExit):
+        build_parser("here:1").parse_args([*words, "--json-object"])
+    missing = build_parser("here:1").parse_args(["generate", "hi", "--grammar", "@/none"])
+    with pytest.raises(UsageError):
+        generation_options(missing, "m")

@@ -9,13 +9,15 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 
 from common.domain import TraceContext
-from common.errors import QueueFull
+from common.errors import QueueFull, Unavailable
 from common.service_settings import TelemetrySettings
 from common.telemetry import build_metrics, build_tracing
 from common.tracing import (
     NO_TRACE,
+    SpanKind,
     Tracing,
     context_of,
     extract_context,
@@ -129,6 +131,23 @@ def test_links_join_a_batch_to_its_requests(recording):
     recording.tracing.begin("batch", links=[SAMPLED, NO_TRACE, UNSAMPLED]).end()
     (batch,) = recording.spans
     assert [link.context.trace_id for link in batch.links] == [int(TRACE, 16)]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_failure"),
+    [
+        (QueueFull("full", reason="QUEUE_FULL", retry_after_s=1), False),
+        (Unavailable("away", reason="REDIS"), True),
+        (ValueError("bug"), True),
+    ],
+)
+def test_a_refused_call_is_no_failure_of_the_server(recording, error, is_failure):
+    """Its span names the reason either way; only a server's own faults count as errors."""
+    with pytest.raises(type(error)), recording.tracing.span("x", kind=SpanKind.SERVER):
+        raise error
+    (span,) = recording.spans
+    assert span.attributes["error.type"]
+    assert (span.status.status_code is StatusCode.ERROR) == is_failure
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0])

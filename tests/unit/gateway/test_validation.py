@@ -180,6 +180,14 @@ REST = {
         ["constraint.json_schema"],
     ),
     "choice": (Draft("m", TEXT, constraint=ConstraintDraft("choice")), ["constraint.choice"]),
+    "empty option": (
+        Draft("m", TEXT, constraint=ConstraintDraft("choice", options=["a", ""])),
+        ["constraint.choice.options[1]"],
+    ),
+    "huge options": (
+        Draft("m", TEXT, constraint=ConstraintDraft("choice", options=["x" * 1000] * 100)),
+        ["constraint.choice"],
+    ),
     "top logprobs": (
         Draft("m", TEXT, output=OutputDraft(top_logprobs=21)),
         ["output.top_logprobs"],
@@ -271,14 +279,12 @@ def test_all_missing_features_are_named_together() -> None:
     draft = Draft(
         "m",
         TEXT,
-        constraint=ConstraintDraft("regex", "a"),
         adapter="lora",
         use_response_cache=True,
     )
     with pytest.raises(NotImplementedYet) as caught:
         refuse_unimplemented(draft)
     assert caught.value.fields == (
-        "constraint",
         "adapter",
         "use_response_cache",
     )

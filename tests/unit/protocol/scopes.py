@@ -10,7 +10,7 @@
   delayed checkpoint                               28 763     76 198      23     1.4
   two requests in one log                          87 177    261 178      30     5.8
 and in ``DEEP``, which ``python -m tests.unit.protocol`` explores too:
-  three sessions, cancel, checkpoints, lost       613 642  2 189 723      27      48
+  three sessions, cancel, checkpoints, lost       666 212  2 400 105      27      48
   three sessions, two lost answers                376 229  1 360 049      27      34
   two requests, lost answer                     1 193 043  3 998 252      33      88
   two requests, cancel                          1 127 524  3 873 540      32      89

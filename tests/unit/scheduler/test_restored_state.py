@@ -5,15 +5,17 @@ tokens is held by the engine's and the scheduler's own tests, which interrupt ru
 """
 
 import ast
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from common.domain import (
+    ConstraintKind,
     FinishReason,
     GenerationRequest,
     OrderingHeader,
+    OutputConstraint,
     OutputOptions,
     Priority,
     SamplingParams,
@@ -67,6 +69,9 @@ JOB = {
     "finished_choices": LOG,
     "output": BODY,
     "prefix_root": BODY,
+    "constraint": BODY,
+    "grammar": BODY,  # compiled anew, or kept by the worker
+    "failure": ANEW,
 }
 TICKET = {"request_id": BODY, "epoch": RECORD, "attempt": ANEW}
 SEQUENCE = {
@@ -83,6 +88,7 @@ SEQUENCE = {
     "_rule": BODY,
     "_text": TOKENS,
     "_seen": TOKENS,
+    "_constraint": TOKENS,
     "prompt_logprobs": LOG,  # logged with the first token; computed anew where none is
 }
 GROUP = {
@@ -135,7 +141,6 @@ LED_REQUEST = {
     "first_token_s": LOG,  # with the prompt's record
     "status": RECORD,
     "attempt": ANEW,  # the epoch tells former owners' attempts apart
-    "level": HEADER,  # the class it came in; by waiting it rises again
     "is_charged": LOG,  # with the prompt's record
     "worker_id": ANEW,
     "why": ANEW,
@@ -205,7 +210,7 @@ REQUEST_BODY = {
     "sampling": BODY,
     "stop": BODY,
     "output": BODY,
-    "constraint": REFUSED,
+    "constraint": BODY,
     "priority": BODY,
     "tenant": BODY,
     "client_request_id": BODY,
@@ -232,6 +237,7 @@ INBOX_HEADER = {
     "output": HEADER,
     "has_deadline": HEADER,
     "num_choices": HEADER,
+    "is_reserved": HEADER,
 }
 ASSIGNMENT = {
     "body": BODY,
@@ -339,6 +345,7 @@ REQUEST = GenerationRequest(
     ),
     cache_salt="s",
     bypass_prefix_cache=True,
+    constraint=OutputConstraint(ConstraintKind.CHOICE, options=("a", "b")),
     resumable=True,
     hold=False,
     trace=TraceContext("tp", "ts"),
@@ -346,7 +353,7 @@ REQUEST = GenerationRequest(
 )
 HEADER_VALUE = OrderingHeader(
     "t", Priority.HIGH, 2, 6, hold=False, model_revision="r", trace=TraceContext("tp", "ts"),
-    seed=3, wants_token_ids=False, has_deadline=True, num_choices=2,
+    seed=3, wants_token_ids=False, has_deadline=True, num_choices=2, is_reserved=True,
 )  # fmt: skip
 FAILURE = Failure("INTERNAL", "m", "R", {"k": "v"})
 TIMINGS = Timings(1.0, 2.0, 3.0, 4.0, 5)
@@ -386,6 +393,16 @@ def test_what_is_stored_comes_back_whole():
     assert decode_progress(encode_progress(a_progress())) == a_progress()
 
 
+@pytest.mark.parametrize("kind", ConstraintKind)
+def test_every_kind_of_constraint_is_stored(kind: ConstraintKind):
+    """By its text or by its options."""
+    options = ("x", "y") if kind is ConstraintKind.CHOICE else ()
+    has_text = kind not in (ConstraintKind.CHOICE, ConstraintKind.JSON_OBJECT)
+    constraint = OutputConstraint(kind, "text" if has_text else "", options)
+    request = replace(REQUEST, constraint=constraint)
+    assert request_from_body(parse_body(encode_body(request))) == request
+
+
 def test_a_worker_gets_all_of_it():
     """The job of an assignment that resumes holds the request's parameters, its tokens and its ended choices."""
     assignment = worker_service_pb2.Assignment(
@@ -402,6 +419,7 @@ def test_a_worker_gets_all_of_it():
         finished_choices=frozenset({1}),
         output=REQUEST.output,
         prefix_root=None,
+        constraint=REQUEST.constraint,
     )
     assignment.body.bypass_prefix_cache = False
     root = root_key(tenant="t", salt="s", revision="r")

@@ -11,6 +11,7 @@ using namespace hk;
 namespace {
 
 constexpr size_t kAlign = 64;
+constexpr int kProductRows = 96;  // a multiple of the rows of every tile
 
 int round_up(int value, int step) { return (value + step - 1) / step * step; }
 
@@ -18,6 +19,7 @@ bool supports(const char* isa) {
   if (!std::strcmp(isa, "portable")) return true;
 #ifdef HK_X86
   __builtin_cpu_init();
+  // What has AVX2 has F16C.
   if (!std::strcmp(isa, "avx2")) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool vnni = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
@@ -33,6 +35,7 @@ const Kernels* find(const char* isa) {
 #ifdef HK_X86
   if (!std::strcmp(isa, "avx512bf16")) return &kAvx512Bf16;
   if (!std::strcmp(isa, "avx512vnni")) return &kAvx512Vnni;
+  // What has AVX2 has F16C.
   if (!std::strcmp(isa, "avx2")) return &kAvx2;
 #endif
   return &kPortable;
@@ -49,14 +52,14 @@ struct Carver {
     return reinterpret_cast<T*>(at);
   }
   Quantized quantized(size_t rows, size_t k) {
-    return {take<int8_t>(rows * k), take<float>(rows * (k / 64)), take<int32_t>(rows * (k / 64))};
+    return {take<int8_t>(rows * k), take<float>(rows * (k / 64)), take<int32_t>(rows * (k / 32))};
   }
 };
 
 struct Scratch {
   float *x, *qkv, *attended, *angles, *last;
   uint16_t* pairs;
-  Quantized input, middle;
+  Quantized input, middle, last_input;
 };
 
 struct Sizes {
@@ -80,6 +83,7 @@ Scratch carve(Carver& carver, const hk_model& m, const hk_step& s) {
   out.pairs = carver.take<uint16_t>(logits * sizes.hidden);
   const int widest = sizes.hidden > sizes.attended ? sizes.hidden : sizes.attended;
   out.input = carver.quantized(tokens, widest);
+  out.last_input = carver.quantized(logits, sizes.hidden);
   out.middle = carver.quantized(tokens, sizes.middle);
   return out;
 }
@@ -114,9 +118,11 @@ class Program {
     args.x = s_.x;
     args.out = s_.last;
     args.pairs = s_.pairs;
+    args.result = s_.last_input;
     by_rows(kNorm, kernels_.final_norm, args, step_.num_logits);
     args.x = s_.last;
-    args.head = m_.head;
+    args.linear = &m_.head;
+    args.in = s_.last_input;
     args.out = step_.logits;
     args.rows = step_.num_logits;
     args.k = sizes_.hidden;
@@ -166,7 +172,7 @@ class Program {
     args.linear = &layer.gate_up;
     args.in = s_.input;
     args.result = s_.middle;
-    add(kGateUp, kernels_.gate_up, args, layer.gate_up.n / 128);
+    tiles(kGateUp, kernels_.gate_up, args, layer.gate_up.n / 128);
     product(kDown, args, layer.down, s_.middle, s_.x, true);
   }
 
@@ -184,7 +190,13 @@ class Program {
     args.in = in;
     args.out = out;
     args.accumulate = accumulate;
-    add(part, kernels_.matmul, args, linear.n / 32);
+    tiles(part, kernels_.matmul, args, linear.n / 32);
+  }
+
+  // Many rows are done in parts that stay in the caches.
+  void tiles(Part part, Kernel kernel, Args args, int count) {
+    args.rows_per_item = args.rows < kProductRows ? args.rows : kProductRows;
+    add(part, kernel, args, count * ((args.rows + args.rows_per_item - 1) / args.rows_per_item));
   }
 
   void by_rows(Part part, Kernel kernel, Args args, int rows) {
@@ -277,35 +289,6 @@ void hk_part_times(hk_engine* e, int64_t* out) {
 
 const char* hk_part_names(void) { return "embed norm qkv rope attention out gate_up down head"; }
 
-void hk_pack_int8(const int8_t* rows, int32_t n, int32_t k, uint8_t* packed) {
-  const int padded_k = round_up(k, 64);
-  for (int block = 0; block < round_up(n, 64) / 32; block++)
-    for (int four = 0; four < padded_k / 4; four++)
-      for (int column = 0; column < 32; column++)
-        for (int i = 0; i < 4; i++) {
-          const int row = block * 32 + column, at = four * 4 + i;
-          *packed++ = (uint8_t)((row < n && at < k ? rows[(size_t)row * k + at] : 0) + 128);
-        }
-}
-
-static uint16_t to_bfloat16(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((bits >> 16) | 0x40);
-  return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
-}
-
-void hk_pack_head(const float* rows, int32_t n, int32_t k, uint16_t* packed) {
-  const int padded_k = round_up(k, 64);
-  for (int block = 0; block < round_up(n, 64) / 16; block++)
-    for (int pair = 0; pair < padded_k / 2; pair++)
-      for (int column = 0; column < 16; column++)
-        for (int i = 0; i < 2; i++) {
-          const int row = block * 16 + column, at = pair * 2 + i;
-          *packed++ = row < n && at < k ? to_bfloat16(rows[(size_t)row * k + at]) : 0;
-        }
-}
-
 void hk_quantize(hk_engine* e, const float* x, int32_t rows, int32_t k, int8_t* q, float* scales, int32_t* sums) {
   Args args = row_args(x, rows, k);
   args.result = {q, scales, sums};
@@ -333,6 +316,7 @@ void hk_matmul(hk_engine* e, const hk_linear* linear, const int8_t* q, const flo
   args.in = readable(q, scales, sums);
   args.out = out;
   args.accumulate = accumulate != 0;
+  args.rows_per_item = rows;
   run_alone(e, e->kernels->matmul, args, linear->n / 32);
 }
 
@@ -342,15 +326,22 @@ void hk_gate_up(hk_engine* e, const hk_linear* linear, const int8_t* q, const fl
   args.linear = linear;
   args.in = readable(q, scales, sums);
   args.result = {out_q, out_scales, out_sums};
+  args.rows_per_item = rows;
   run_alone(e, e->kernels->gate_up, args, linear->n / 128);
 }
 
-void hk_head(hk_engine* e, const uint16_t* head, const float* x, int32_t rows, int32_t k, int32_t vocab, float* out) {
+void hk_head(hk_engine* e, const hk_linear* head, float* x, int32_t rows, int32_t vocab, float* out) {
+  const int k = head->k;
   std::vector<uint16_t> pairs((size_t)rows * k);
+  std::vector<int8_t> q((size_t)rows * k);
+  std::vector<float> scales(rows * (k / 64));
+  std::vector<int32_t> sums(rows * (k / 32));
   Args args = row_args(x, rows, k);
   args.pairs = pairs.data();
+  args.in = args.result = {q.data(), scales.data(), sums.data()};
   run_alone(e, e->kernels->round_pairs, args, rows);
-  args.head = head;
+  run_alone(e, e->kernels->quantize, args, rows);
+  args.linear = head;
   args.width = vocab;
   args.out = out;
   run_alone(e, e->kernels->head, args, (vocab + 63) / 64);

@@ -1,19 +1,32 @@
-// The C interface of the CPU kernels. Python mirrors it in worker/kernels/binding.py; raise HK_ABI with any change.
+// The C interface of the CPU kernels. Python mirrors it in worker/kernels/structs.py; raise HK_ABI with any change.
 //
 // Layouts (T tokens of a step, K inputs padded to groups of 64, N outputs padded to blocks of 64):
 //
-//   activations   int8 [T][K], and for each token and group a float scale and the integer -128 * (sum of its group)
-//   weights       uint8 [N/32][K/4][32][4], value + 128
-//   head          bfloat16 [V/16][K/2][16][2]
-//   keys          bfloat16 [block of 16 tokens][kv head][dim/2][16][2]
-//   values        bfloat16 [block of 16 tokens][kv head][16][dim]
+//   activations   int8 [T][K], for each token and group a float scale, and for each 32 inputs -128 times their sum
+//   HK_INT8_ROWS  uint8 [N/32][K/4][32][4], value + 128; a float scale for each output
+//   HK_BLOCKS8    [N/32][K/32] of { uint8 [8][32][4], value + 128; half scales [32] }
+//   HK_BLOCKS4    [N/32][K/32] of { nibbles [4][32][4], lower halves inputs 0 to 15; half scales [32], smallest [32] }
+//   HK_BFLOAT16   [V/16][K/2][16][2]; for embeddings and head only, which may be HK_BLOCKS8 else
+//   bfloat16 KV   keys [block of 16 tokens][kv head][dim/2][16][2], values [...][kv head][16][dim]
+//   int8 KV       keys uint8 [...][kv head][dim/4][16][4], value + 128, values int8 [...][kv head][4][dim][4], and float
+//                 scales [...][kv head][2][16], of keys and of values
 //
 // A unit is 16 tokens of a KV block; unit = block * (block_size / 16) + offset / 16.
 #pragma once
 
 #include <stdint.h>
 
-#define HK_ABI 1
+#define HK_ABI 2
+
+// Forms of weights.
+#define HK_INT8_ROWS 0
+#define HK_BLOCKS4 1
+#define HK_BLOCKS8 2
+#define HK_BFLOAT16 3
+
+// Forms of keys and values.
+#define HK_KV_BFLOAT16 0
+#define HK_KV_INT8 1
 
 #pragma GCC visibility push(default)  // all else stays inside the library
 #ifdef __cplusplus
@@ -22,9 +35,11 @@ extern "C" {
 
 typedef struct {
   const uint8_t* weights;
-  const float* scales;  // [N]: what one step of a row's weights is worth
+  const float* scales;  // [N]: what one step of a row's weights is worth; null where blocks have their own
   const float* bias;    // [N] or null
   int32_t n, k;         // padded
+  int32_t format;
+  int32_t reserved;
 } hk_linear;
 
 typedef struct {
@@ -33,22 +48,22 @@ typedef struct {
   const float* query_norm;  // [head_dim] or null
   const float* key_norm;
   hk_linear qkv, out, gate_up, down;  // gate_up: 64 rows of gate, 64 of up, and so on
-  uint16_t* keys;
-  uint16_t* values;
+  void* keys;
+  void* values;
+  float* kv_scales;  // null where keys and values need none
   int32_t window;  // tokens seen, itself included; 0 for all
   int32_t reserved;
 } hk_layer;
 
 typedef struct {
   const hk_layer* layers;
-  const uint16_t* embedding;  // packed as the head is
-  const uint16_t* head;
+  hk_linear embedding, head;
   const float* final_norm;
   const float* inverse_frequencies;  // [head_dim / 2]
   float rope_factor;                 // multiplies cosine and sine
   float norm_epsilon;
   float attention_scale;
-  int32_t num_layers, hidden, vocab, heads, kv_heads, head_dim, intermediate, block_size;
+  int32_t num_layers, hidden, vocab, heads, kv_heads, head_dim, intermediate, block_size, kv_format;
 } hk_model;
 
 typedef struct {
@@ -82,10 +97,13 @@ int32_t hk_run(hk_engine*, const hk_model*, const hk_step*);
 void hk_part_times(hk_engine*, int64_t* out);
 const char* hk_part_names(void);
 
-// int8 rows [n][k] to packed weights; outputs and inputs beyond n and k become zeros.
+// Rows [n][k] to packed weights; outputs and inputs beyond n and k become zeros.
 void hk_pack_int8(const int8_t* rows, int32_t n, int32_t k, uint8_t* packed);
-// float rows [n][k] to the head's form.
-void hk_pack_head(const float* rows, int32_t n, int32_t k, uint16_t* packed);
+void hk_pack_bfloat16(const float* rows, int32_t n, int32_t k, uint16_t* packed);
+// Blocks of 32 inputs, as values [n][k] with half precision scales [n][k / 32], and smallest values likewise.
+void hk_pack_blocks8(const int8_t* rows, const uint16_t* scales, int32_t n, int32_t k, uint8_t* packed);
+void hk_pack_blocks4(const uint8_t* rows, const uint16_t* scales, const uint16_t* least, int32_t n, int32_t k,
+                     uint8_t* packed);
 
 // Single kernels, for tests. Strides equal widths.
 void hk_quantize(hk_engine*, const float* x, int32_t rows, int32_t k, int8_t* q, float* scales, int32_t* sums);
@@ -95,7 +113,8 @@ void hk_matmul(hk_engine*, const hk_linear*, const int8_t* q, const float* scale
                float* out, int32_t accumulate);
 void hk_gate_up(hk_engine*, const hk_linear*, const int8_t* q, const float* scales, const int32_t* sums, int32_t rows,
                 int8_t* out_q, float* out_scales, int32_t* out_sums);
-void hk_head(hk_engine*, const uint16_t* head, const float* x, int32_t rows, int32_t k, int32_t vocab, float* out);
+// x is changed.
+void hk_head(hk_engine*, const hk_linear* head, float* x, int32_t rows, int32_t vocab, float* out);
 void hk_attention(hk_engine*, const hk_model*, const hk_step*, int32_t layer, float* qkv, float* out);
 
 #ifdef __cplusplus

@@ -5,6 +5,7 @@
 
 namespace hk {
 namespace {
+#include "numbers.h"
 #include "vec_avx512.h"
 #include "kernels.h"
 }  // namespace

@@ -5,6 +5,7 @@
 
 namespace hk {
 namespace {
+#include "numbers.h"
 #include "vec_portable.h"
 #include "kernels.h"
 }  // namespace

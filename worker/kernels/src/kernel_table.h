@@ -12,7 +12,7 @@ namespace hk {
 struct Quantized {
   int8_t* q;        // [rows][k]
   float* scales;    // [rows][k / 64]
-  int32_t* sums;    // [rows][k / 64], times -128
+  int32_t* sums;    // [rows][k / 32], times -128
 };
 
 // Consecutive queries of one row and one key head: an item of attention.
@@ -27,7 +27,6 @@ struct Args {
   const hk_layer* layer;
   const hk_linear* linear;
   const Share* shares;
-  const uint16_t* head;
   const float* x;
   const float* weight;
   const float* angles_in;
@@ -43,8 +42,8 @@ struct Args {
 
 using Kernel = void (*)(const Args&, int item);
 
-// Items: of matmul blocks of 32 outputs, of gate_up groups of 64, of head 64 tokens of the vocabulary, of attention
-// shares, of the others rows_per_item rows.
+// Items: of matmul tiles of 32 outputs and of gate_up groups of 64, each for rows_per_item rows; of head 64 tokens of the
+// vocabulary; of attention shares; of the others rows_per_item rows.
 struct Kernels {
   Kernel embed, norm_quantize, quantize, matmul, rope_and_store, attention, gate_up, final_norm, round_pairs, head;
 };

@@ -85,43 +85,77 @@ static inline void load_pairs(const uint16_t* p, F* even, F* odd) {
   *odd = {_mm256_castsi256_ps(_mm256_and_si256(low, mask)), _mm256_castsi256_ps(_mm256_and_si256(high, mask))};
 }
 
-// One block of 32 outputs for ROWS rows: out [ROWS][32]. Weights go back to their sign, which moves to the inputs:
-// magnitudes up to 127 on both sides cannot overflow the 16 bits in which neighbours are added.
-template <int ROWS>
-static inline void multiply(const int8_t* q, int k, const float* scales, const int32_t*, const uint8_t* w,
-                            float* out) {
-  const int groups = k / 64;
-  const __m256i ones = _mm256_set1_epi16(1), flip = _mm256_set1_epi8((char)0x80);
-  for (int i = 0; i < ROWS * 32; i++) out[i] = 0.0f;
-  for (int g = 0; g < groups; g++) {
-    __m256i whole[ROWS][4];
-    for (int r = 0; r < ROWS; r++)
-      for (int c = 0; c < 4; c++) whole[r][c] = _mm256_setzero_si256();
-    for (int s = 0; s < 16; s++) {
-      __m256i x[ROWS];
-      for (int r = 0; r < ROWS; r++) {
-        int32_t four;
-        __builtin_memcpy(&four, q + (size_t)r * k + g * 64 + s * 4, 4);
-        x[r] = _mm256_set1_epi32(four);
-      }
-      for (int c = 0; c < 4; c++) {
-        const __m256i column = _mm256_xor_si256(_mm256_load_si256((const __m256i*)(w + c * 32)), flip);
-        const __m256i size = _mm256_abs_epi8(column);
-        for (int r = 0; r < ROWS; r++) {
-          const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(x[r], column));
-          whole[r][c] = _mm256_add_epi32(whole[r][c], _mm256_madd_epi16(pairs, ones));
-        }
-      }
-      w += 128;
-    }
-    for (int r = 0; r < ROWS; r++) {
-      const __m256 scale = _mm256_set1_ps(scales[r * groups + g]);
-      for (int c = 0; c < 4; c++) {
-        float* at = out + r * 32 + c * 8;
-        _mm256_storeu_ps(at, _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole[r][c]), scale, _mm256_loadu_ps(at)));
-      }
-    }
-  }
+// ---- Sixteen whole numbers and what they are sums of
+
+struct D {
+  __m256i a, b;
+};
+typedef D W;        // 64 bytes of weights, keys or values: four for each of sixteen sums
+typedef __m256i X;  // four bytes, repeated
+static inline W load_bytes(const uint8_t* p) {
+  return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)(p + 32))};
+}
+static inline W low_nibbles(W w) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(w.a, mask), _mm256_and_si256(w.b, mask)};
+}
+static inline W high_nibbles(W w) { return low_nibbles({_mm256_srli_epi16(w.a, 4), _mm256_srli_epi16(w.b, 4)}); }
+static inline X spread(const void* four) {
+  int32_t bits;
+  __builtin_memcpy(&bits, four, 4);
+  return _mm256_set1_epi32(bits);
+}
+static inline D no_dots() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+static inline __m256i add_pairs(__m256i sum, __m256i pairs) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+// Bytes that are 128 too large go back to their sign, which moves to the other side: magnitudes up to 128 and 127 cannot
+// overflow the 16 bits in which neighbours are added. So there is nothing to correct.
+static inline D begin_offset(int32_t) { return no_dots(); }
+static inline __m256i dot_offset_half(__m256i sum, __m256i w, X x) {
+  const __m256i column = _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));
+  return add_pairs(sum, _mm256_maddubs_epi16(_mm256_abs_epi8(column), _mm256_sign_epi8(x, column)));
+}
+static inline D dot_offset(D sum, W w, X x) {
+  return {dot_offset_half(sum.a, w.a, x), dot_offset_half(sum.b, w.b, x)};
+}
+// Bytes up to 15 times signed ones.
+static inline D dot_small(D sum, W w, X x) {
+  return {add_pairs(sum.a, _mm256_maddubs_epi16(w.a, x)), add_pairs(sum.b, _mm256_maddubs_epi16(w.b, x))};
+}
+// Signed bytes times unsigned ones, which are halved: 255 * 127 * 2 would not fit into 16 bits.
+static inline __m256i dot_signed_half(__m256i sum, __m256i w, X x) {
+  const __m256i half = _mm256_and_si256(_mm256_srli_epi16(x, 1), _mm256_set1_epi8(127));
+  const __m256i rest = _mm256_and_si256(x, _mm256_set1_epi8(1));
+  const __m256i twice = add_pairs(_mm256_setzero_si256(), _mm256_maddubs_epi16(half, w));
+  return add_pairs(_mm256_add_epi32(sum, _mm256_add_epi32(twice, twice)), _mm256_maddubs_epi16(rest, w));
+}
+static inline D dot_signed(D sum, W w, X x) {
+  return {dot_signed_half(sum.a, w.a, x), dot_signed_half(sum.b, w.b, x)};
+}
+static inline F to_float(D sum) { return {_mm256_cvtepi32_ps(sum.a), _mm256_cvtepi32_ps(sum.b)}; }
+static inline F load_halves(const uint16_t* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + 8)))};
+}
+// Rounds what lies between 0 and 255.
+static inline void store_uint8(uint8_t* p, F v) {
+  const __m256i words = _mm256_packus_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));
+  const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
+  _mm_storeu_si128((__m128i*)p,
+                   _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
+}
+// Adds and compares by halves, in the order that every instruction set keeps.
+static inline float sum(F v) {
+  const __m256 eight = _mm256_add_ps(v.a, v.b);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+static inline float largest(F v) {
+  const __m256 eight = _mm256_max_ps(v.a, v.b);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
 #define HK_PLAIN_HEAD 1

@@ -5,11 +5,9 @@ typedef __m512 F;
 static constexpr int kScoreUnits = 4;    // units of 16 keys scored at once
 static constexpr int kAttentionRows = 6; // (query, head) pairs that share the loads of keys and values
 static constexpr int kValueParts = 4;    // vectors of output held at once
-static constexpr int kMatmulRows = 8;
+static constexpr int kMatmulRows = 6;  // all sums of a tile of 32 outputs have registers
 static constexpr int kHeadRows = 6;
 
-// With few rows a product waits for weights; their addresses are known long before.
-static constexpr int kFewRows = 4, kAhead = 1536;
 static inline void prefetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
 
 static inline F load(const float* p) { return _mm512_loadu_ps(p); }
@@ -61,41 +59,49 @@ static inline void load_pairs(const uint16_t* p, F* even, F* odd) {
   *odd = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
 }
 
-// One block of 32 outputs for ROWS rows: out [ROWS][32].
-template <int ROWS>
-static inline void multiply(const int8_t* q, int k, const float* scales, const int32_t* sums, const uint8_t* w,
-                            float* out) {
-  const int groups = k / 64;
-  F acc[ROWS][2];
-  for (int r = 0; r < ROWS; r++) acc[r][0] = acc[r][1] = zero();
-  for (int g = 0; g < groups; g++) {
-    __m512i whole[ROWS][2];
-    for (int r = 0; r < ROWS; r++) whole[r][0] = whole[r][1] = _mm512_set1_epi32(sums[r * groups + g]);
-    const int8_t* a = q + g * 64;
-#pragma GCC unroll 4
-    for (int s = 0; s < 16; s++) {
-      const __m512i w0 = _mm512_load_si512(w), w1 = _mm512_load_si512(w + 64);
-      if (ROWS <= kFewRows) prefetch(w + kAhead), prefetch(w + kAhead + 64);
-      w += 128;
-#pragma GCC unroll 8
-      for (int r = 0; r < ROWS; r++) {
-        int32_t four;
-        __builtin_memcpy(&four, a + (size_t)r * k + s * 4, 4);
-        const __m512i x = _mm512_set1_epi32(four);
-        whole[r][0] = _mm512_dpbusd_epi32(whole[r][0], w0, x);
-        whole[r][1] = _mm512_dpbusd_epi32(whole[r][1], w1, x);
-      }
-    }
-    for (int r = 0; r < ROWS; r++) {
-      const F scale = set1(scales[r * groups + g]);
-      acc[r][0] = fma(_mm512_cvtepi32_ps(whole[r][0]), scale, acc[r][0]);
-      acc[r][1] = fma(_mm512_cvtepi32_ps(whole[r][1]), scale, acc[r][1]);
-    }
-  }
-  for (int r = 0; r < ROWS; r++) {
-    store(out + r * 32, acc[r][0]);
-    store(out + r * 32 + 16, acc[r][1]);
-  }
+// ---- Sixteen whole numbers and what they are sums of
+
+typedef __m512i D;
+typedef __m512i W;  // 64 bytes of weights, keys or values: four for each of sixteen sums
+typedef __m512i X;  // four bytes, repeated
+static inline W load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
+static inline W low_nibbles(W w) { return _mm512_and_si512(w, _mm512_set1_epi8(15)); }
+static inline W high_nibbles(W w) { return _mm512_and_si512(_mm512_srli_epi16(w, 4), _mm512_set1_epi8(15)); }
+static inline X spread(const void* four) {
+  int32_t bits;
+  __builtin_memcpy(&bits, four, 4);
+  return _mm512_set1_epi32(bits);
+}
+static inline D no_dots() { return _mm512_setzero_si512(); }
+// Where sums over bytes that are 128 too large begin: correction is -128 times the sum of the other side.
+static inline D begin_offset(int32_t correction) { return _mm512_set1_epi32(correction); }
+// Of the intrinsic GCC makes two copies of each sum, and then keeps other sums in memory.
+static inline D dot_offset(D sum, W w, X x) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
+  return sum;
+}
+// Bytes up to 15 times signed ones.
+static inline D dot_small(D sum, W w, X x) { return dot_offset(sum, w, x); }
+// Signed bytes times unsigned ones.
+static inline D dot_signed(D sum, W w, X x) { return dot_offset(sum, x, w); }
+static inline F to_float(D sum) { return _mm512_cvtepi32_ps(sum); }
+static inline F load_halves(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+// Rounds what lies between 0 and 255.
+static inline void store_uint8(uint8_t* p, F v) {
+  _mm_storeu_si128((__m128i*)p, _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(v)));
+}
+// Adds and compares by halves, in the order that every instruction set keeps.
+static inline float sum(F v) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+static inline float largest(F v) {
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
 // Four blocks of 16 outputs of the head for ROWS rows: out [ROWS][64]. x is rounded to bfloat16 already, in pairs.
@@ -112,7 +118,6 @@ static inline void multiply_head(const float*, const uint16_t* pairs, int k, con
     for (int c = 0; c < 4; c++) {
       const uint16_t* at = w + c * block + (size_t)s * 32;
       column[c] = (__m512bh)_mm512_load_si512(at);
-      if (ROWS <= kFewRows) prefetch((const char*)at + kAhead);
     }
 #pragma GCC unroll 6
     for (int r = 0; r < ROWS; r++) {

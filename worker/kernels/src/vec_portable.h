@@ -25,7 +25,7 @@ static inline F add(const F& x, const F& y) { HK_EACH(x.v[i] + y.v[i]); }
 static inline F sub(const F& x, const F& y) { HK_EACH(x.v[i] - y.v[i]); }
 static inline F mul(const F& x, const F& y) { HK_EACH(x.v[i] * y.v[i]); }
 static inline F div(const F& x, const F& y) { HK_EACH(x.v[i] / y.v[i]); }
-static inline F fma(const F& x, const F& y, const F& z) { HK_EACH(x.v[i] * y.v[i] + z.v[i]); }
+static inline F fma(const F& x, const F& y, const F& z) { HK_EACH(__builtin_fmaf(x.v[i], y.v[i], z.v[i])); }
 // NaN in the second argument stays.
 static inline F max(const F& x, const F& y) { HK_EACH(x.v[i] > y.v[i] ? x.v[i] : y.v[i]); }
 static inline F min(const F& x, const F& y) { HK_EACH(x.v[i] < y.v[i] ? x.v[i] : y.v[i]); }
@@ -82,25 +82,74 @@ static inline void load_pairs(const uint16_t* p, F* even, F* odd) {
   }
 }
 
-// One block of 32 outputs for ROWS rows: out [ROWS][32].
-template <int ROWS>
-static inline void multiply(const int8_t* q, int k, const float* scales, const int32_t* sums, const uint8_t* w,
-                            float* out) {
-  const int groups = k / 64;
-  for (int i = 0; i < ROWS * 32; i++) out[i] = 0.0f;
-  for (int g = 0; g < groups; g++) {
-    int32_t whole[ROWS][32];
-    for (int r = 0; r < ROWS; r++)
-      for (int c = 0; c < 32; c++) whole[r][c] = sums[r * groups + g];
-    for (int s = 0; s < 16; s++, w += 128)
-      for (int r = 0; r < ROWS; r++) {
-        const int8_t* a = q + (size_t)r * k + g * 64 + s * 4;
-        for (int c = 0; c < 32; c++)
-          whole[r][c] += w[c * 4] * a[0] + w[c * 4 + 1] * a[1] + w[c * 4 + 2] * a[2] + w[c * 4 + 3] * a[3];
-      }
-    for (int r = 0; r < ROWS; r++)
-      for (int c = 0; c < 32; c++) out[r * 32 + c] += (float)whole[r][c] * scales[r * groups + g];
-  }
+// ---- Sixteen whole numbers and what they are sums of
+
+struct D {
+  int32_t v[16];
+};
+struct W {
+  uint8_t v[64];  // four for each of sixteen sums
+};
+struct X {
+  uint8_t v[4];
+};
+static inline W load_bytes(const uint8_t* p) {
+  W out;
+  __builtin_memcpy(out.v, p, 64);
+  return out;
+}
+static inline W low_nibbles(const W& w) {
+  W out;
+  for (int i = 0; i < 64; i++) out.v[i] = w.v[i] & 15;
+  return out;
+}
+static inline W high_nibbles(const W& w) {
+  W out;
+  for (int i = 0; i < 64; i++) out.v[i] = w.v[i] >> 4;
+  return out;
+}
+static inline X spread(const void* four) {
+  X out;
+  __builtin_memcpy(out.v, four, 4);
+  return out;
+}
+static inline D begin_offset(int32_t correction) {
+  D out;
+  for (int i = 0; i < 16; i++) out.v[i] = correction;
+  return out;
+}
+static inline D no_dots() { return begin_offset(0); }
+// Unsigned bytes times signed ones; sums over bytes that are 128 too large begin with a correction for it.
+static inline D dot_offset(const D& sum, const W& w, const X& x) {
+  D out = sum;
+  for (int i = 0; i < 16; i++)
+    for (int j = 0; j < 4; j++) out.v[i] += w.v[i * 4 + j] * (int8_t)x.v[j];
+  return out;
+}
+static inline D dot_small(const D& sum, const W& w, const X& x) { return dot_offset(sum, w, x); }
+// Signed bytes times unsigned ones.
+static inline D dot_signed(const D& sum, const W& w, const X& x) {
+  D out = sum;
+  for (int i = 0; i < 16; i++)
+    for (int j = 0; j < 4; j++) out.v[i] += (int8_t)w.v[i * 4 + j] * x.v[j];
+  return out;
+}
+static inline F to_float(const D& sum) { HK_EACH((float)sum.v[i]); }
+static inline F load_halves(const uint16_t* p) { HK_EACH(from_half(p[i])); }
+// Rounds what lies between 0 and 255.
+static inline void store_uint8(uint8_t* p, const F& x) {
+  for (int i = 0; i < 16; i++) p[i] = (uint8_t)whole_one(x.v[i]);
+}
+// Adds and compares by halves, in the order that every instruction set keeps.
+static inline float sum(F x) {
+  for (int half = 8; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) x.v[i] += x.v[i + half];
+  return x.v[0];
+}
+static inline float largest(F x) {
+  for (int half = 8; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) x.v[i] = x.v[i] > x.v[i + half] ? x.v[i] : x.v[i + half];
+  return x.v[0];
 }
 
 #undef HK_EACH

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -10,21 +11,23 @@ import numpy.typing as npt
 from worker.engine.runner import Row
 from worker.kernels.arrays import Array, round_up, zeros
 from worker.kernels.library import KernelsMissing, load
-from worker.kernels.structs import Layer, Model, Step
-from worker.model.lean.blocks import ArrayBlocks
+from worker.kernels.structs import KvFormat, Layer, Model, Step
+from worker.model.lean.pool_blocks import PoolBlocks
 from worker.model.lean.spec import LeanSpec
 from worker.model.lean.weights import LayerWeights, LeanWeights
 
-_BFLOAT16_BYTES = 2
 _DIM_STEP = 32
+_BYTES = {KvFormat.BFLOAT16: 2, KvFormat.INT8: 1}
 
 Logits = npt.NDArray[np.float32]
 
 
-def block_bytes(spec: LeanSpec, block_size: int) -> int:
+def block_bytes(spec: LeanSpec, block_size: int, kv: KvFormat) -> int:
     """Memory of one KV block in all layers."""
-    dim = round_up(spec.head_dim, _DIM_STEP)
-    return 2 * spec.num_layers * block_size * spec.kv_heads * dim * _BFLOAT16_BYTES
+    dim_bytes = round_up(spec.head_dim, _DIM_STEP) * _BYTES[kv]
+    if kv is KvFormat.INT8:
+        dim_bytes += np.dtype(np.float32).itemsize
+    return 2 * spec.num_layers * block_size * spec.kv_heads * dim_bytes
 
 
 def scratch_bytes(spec: LeanSpec, tokens: int, logits: int) -> int:
@@ -46,35 +49,32 @@ class LeanDecoder:
         threads: int,
         num_blocks: int,
         block_size: int,
+        kv: KvFormat = KvFormat.BFLOAT16,
     ) -> None:
         """Takes the pool's memory and starts the threads.
 
         Raises:
             KernelsMissing: the processor cannot run ``isa``.
         """
-        self.spec, self.isa = spec, isa
+        self.spec, self.isa, self.kv = spec, isa, kv
         self.num_blocks, self.block_size = num_blocks, block_size
         self._library = load()
         self._engine = self._library.hk_engine_new(isa.encode(), threads)
         if not self._engine:
             raise KernelsMissing(f"no kernels for {isa} with {threads} threads")
         self._weights = weights
-        shape = (
-            spec.num_layers,
-            2,
-            num_blocks * block_size * spec.kv_heads * round_up(spec.head_dim, _DIM_STEP),
-        )
-        self._pool = zeros(shape, np.uint16)
-        self.blocks = ArrayBlocks(self._pool, num_blocks)
+        self._pool = [_LayerPool.of(spec, kv, num_blocks * block_size) for _ in spec.windows]
+        parts = (part for layer in self._pool for part in layer.parts)
+        self.blocks = PoolBlocks(parts, num_blocks)
         self._layers = (Layer * spec.num_layers)(
             *(
-                _layer(layer, store, window)
-                for layer, store, window in zip(
+                _layer(layer, pool, window)
+                for layer, pool, window in zip(
                     weights.layers, self._pool, spec.windows, strict=True
                 )
             )
         )
-        self._model = _model(spec, weights, self._layers, block_size)
+        self._model = _model(spec, weights, self._layers, block_size, kv)
 
     @property
     def num_threads(self) -> int:
@@ -109,33 +109,62 @@ class LeanDecoder:
             self._library.hk_engine_free(engine)
 
 
-def _layer(weights: LayerWeights, store: Array, window: int) -> Layer:
-    def address(array: Array | None) -> int | None:
-        return None if array is None else array.ctypes.data
+@dataclass(frozen=True, slots=True)
+class _LayerPool:
+    """One layer's keys and values, with scales where their format has them."""
 
+    keys: Array
+    values: Array
+    scales: Array | None
+
+    @property
+    def parts(self) -> list[Array]:
+        """All that it consists of."""
+        scales = [] if self.scales is None else [self.scales]
+        return [self.keys, self.values, *scales]
+
+    @classmethod
+    def of(cls, spec: LeanSpec, kv: KvFormat, tokens: int) -> Self:
+        """Room for ``tokens``."""
+        size = tokens * spec.kv_heads * round_up(spec.head_dim, _DIM_STEP)
+        dtype = np.uint8 if kv is KvFormat.INT8 else np.uint16
+        scales = zeros((2 * tokens * spec.kv_heads,), np.float32) if kv is KvFormat.INT8 else None
+        return cls(zeros((size,), dtype), zeros((size,), dtype), scales)
+
+
+def _address(array: Array | None) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+def _layer(weights: LayerWeights, pool: _LayerPool, window: int) -> Layer:
     return Layer(
-        address(weights.attention_norm),
-        address(weights.mlp_norm),
-        address(weights.query_norm),
-        address(weights.key_norm),
+        _address(weights.attention_norm),
+        _address(weights.mlp_norm),
+        _address(weights.query_norm),
+        _address(weights.key_norm),
         weights.qkv.struct,
         weights.out.struct,
         weights.gate_up.struct,
         weights.down.struct,
-        store[0].ctypes.data,
-        store[1].ctypes.data,
+        _address(pool.keys),
+        _address(pool.values),
+        _address(pool.scales),
         window,
         0,
     )
 
 
 def _model(
-    spec: LeanSpec, weights: LeanWeights, layers: "ctypes.Array[Layer]", block_size: int
+    spec: LeanSpec,
+    weights: LeanWeights,
+    layers: "ctypes.Array[Layer]",
+    block_size: int,
+    kv: KvFormat,
 ) -> Model:
     return Model(
         layers,
-        weights.embedding.ctypes.data,
-        weights.head.ctypes.data,
+        weights.embedding.struct,
+        weights.head.struct,
         weights.final_norm.ctypes.data,
         weights.inverse_frequencies.ctypes.data,
         spec.rope_factor,
@@ -149,6 +178,7 @@ def _model(
         spec.head_dim,
         spec.intermediate,
         block_size,
+        kv,
     )
 
 

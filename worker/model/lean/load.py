@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from common.domain import Quantization
-from worker.engine.model_settings import ModelSettings
+from worker.engine.model_settings import KvDtype, ModelSettings
 from worker.kernels.library import KernelsMissing, instruction_sets
+from worker.kernels.structs import KvFormat
 from worker.kv.cache import LayerShape
 from worker.model.lean.decoder import LeanDecoder, block_bytes, scratch_bytes
 from worker.model.lean.runner import LeanRunner
@@ -16,7 +17,7 @@ from worker.model.lean.spec import LeanSpec, NotLean, read_spec
 from worker.model.lean.weights import Checkpoint, load_weights
 from worker.model.memory import MIB, check_weights_fit, pool_size
 
-_VERSION = 1
+_VERSION = 2
 """Of the arithmetic; raise it when a change can alter a token."""
 
 
@@ -39,15 +40,17 @@ def load_lean(
     checkpoint = Checkpoint(folder)
     check_weights_fit(sum(p.stat().st_size for p in folder.glob("*.safetensors")), device)
     progress(f"loading {folder.name} for the lean decoder ({isa})")
-    weights = load_weights(checkpoint, spec)
+    weights = load_weights(checkpoint, spec, settings.quantization)
+    kv = KvFormat.INT8 if settings.kv_dtype is KvDtype.INT8 else KvFormat.BFLOAT16
+    bytes_of_block = block_bytes(spec, settings.block_size, kv)
     size = pool_size(
         settings,
-        block_bytes=block_bytes(spec, settings.block_size),
+        block_bytes=bytes_of_block,
         context_tokens=context_tokens,
         activation_bytes=scratch_bytes(spec, settings.max_batch_tokens, settings.max_seqs),
         device=device,
     )
-    pool_mib = size.num_blocks * block_bytes(spec, settings.block_size) // MIB
+    pool_mib = size.num_blocks * bytes_of_block // MIB
     progress(f"KV pool of {size.num_blocks} blocks, {pool_mib} MiB ({size.reason})")
     try:
         decoder = LeanDecoder(
@@ -57,6 +60,7 @@ def load_lean(
             threads=settings.threads or torch.get_num_threads(),
             num_blocks=size.num_blocks,
             block_size=settings.block_size,
+            kv=kv,
         )
     except KernelsMissing as error:
         raise NotLean(str(error)) from error
@@ -75,11 +79,11 @@ def layer_shapes(spec: LeanSpec) -> list[LayerShape]:
 
 def kernels_name(runner: LeanRunner) -> str:
     """Names all that computes: bits may differ between instruction sets."""
-    return f"lean-{_VERSION}-{runner.decoder.isa}"
+    return f"lean-{_VERSION}-{runner.decoder.isa}-kv-{runner.decoder.kv.name}"
 
 
 def _instruction_set(settings: ModelSettings, device: torch.device) -> str:
-    if settings.quantization is not Quantization.INT8:
+    if settings.quantization not in {Quantization.INT8, Quantization.Q4}:
         raise NotLean(f"quantization {settings.quantization} is not covered")
     if settings.dtype not in {None, "auto", "bfloat16"}:
         raise NotLean(f"dtype {settings.dtype} is not covered")

@@ -1,19 +1,33 @@
 """A checkpoint's tensors, read from safetensors and packed for the kernels, layer by layer.
 
 Int8 weights and scales are what bitsandbytes makes of the same tensors: each row by its largest magnitude. Embeddings
-and head stay in 16 bit.
+and head stay in 16 bit there. In blocks of 4 bits they have 8, as the file has them that such models come in.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import safe_open
 
-from worker.kernels.arrays import Array, pack_head, pack_int8, padded, round_up, zeros
+from common.domain import Quantization
+from worker.kernels.arrays import (
+    Array,
+    Blocks,
+    Packed,
+    pack_bfloat16,
+    pack_blocks,
+    pack_int8,
+    padded,
+    round_up,
+    zeros,
+)
 from worker.kernels.structs import Linear
+from worker.model.lean.blocks import BlockFile, blocks_of_4, blocks_of_8, join
 from worker.model.lean.spec import LeanSpec, NotLean
 
 _LEVELS = 127.0
@@ -35,6 +49,7 @@ class Checkpoint:
         for path in sorted(folder.glob("*.safetensors")):
             file: Any = safe_open(path, framework="pt")
             self._files |= dict.fromkeys(file.keys(), file)
+        self._blocks = BlockFile(folder)
         self._read: set[str] = set()
         if not self._files:
             raise NotLean(f"a checkpoint without safetensors is not covered: {folder.name}")
@@ -42,6 +57,13 @@ class Checkpoint:
     def unread(self) -> list[str]:
         """Names of tensors that nobody has asked for."""
         return sorted(set(self._files) - self._read)
+
+    def blocks(self, name: str) -> Blocks | None:
+        """The blocks that a GGUF file had for a tensor, where the checkpoint was converted from one."""
+        found = self._blocks.read(name)
+        if found is not None:
+            self._read.add(name)
+        return found
 
     def read(self, name: str, *shape: int) -> torch.Tensor:
         """A tensor as it is stored.
@@ -62,20 +84,20 @@ class Checkpoint:
 class PackedLinear:
     """A linear layer's arrays; they must live as long as ``struct`` is used."""
 
-    weights: Array
-    scales: Array
-    bias: Array | None
+    packed: Packed
+    scales: Array | None = None
+    bias: Array | None = None
 
     @property
     def struct(self) -> Linear:
         """What the kernels are told."""
-        n, k = self.weights.shape
         return Linear(
-            self.weights.ctypes.data,
-            self.scales.ctypes.data,
+            self.packed.data.ctypes.data,
+            None if self.scales is None else self.scales.ctypes.data,
             None if self.bias is None else self.bias.ctypes.data,
-            n,
-            k,
+            self.packed.n,
+            self.packed.k,
+            self.packed.format,
         )
 
 
@@ -88,25 +110,24 @@ def quantize_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def pack_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> PackedLinear:
-    """Quantize and pack ``weight`` [outputs, inputs]."""
+    """Quantize ``weight`` [outputs, inputs] to int8 and pack it."""
     steps, scales = quantize_rows(weight)
-    weights = pack_int8(steps.numpy())
-    return PackedLinear(
-        weights,
-        padded(scales.numpy(), weights.shape[0]),
-        None if bias is None else padded(bias.float().numpy(), weights.shape[0]),
-    )
+    packed = pack_int8(steps.numpy())
+    return PackedLinear(packed, padded(scales.numpy(), packed.n), _packed_bias(bias, packed.n))
 
 
-def interleave(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """64 rows of the gate, the 64 of up that belong to them, and so on; zeros where the last group is not full."""
-    rows, inputs = gate.shape
-    both = torch.zeros((round_up(rows) // 64, 2, 64, inputs))
-    for index, part in enumerate((gate, up)):
-        filled = torch.zeros((round_up(rows), inputs))
-        filled[:rows] = part
-        both[:, index] = filled.view(-1, 64, inputs)
-    return both.view(-1, inputs)
+def _packed_bias(bias: torch.Tensor | None, n: int) -> Array | None:
+    return None if bias is None else padded(bias.float().numpy(), n)
+
+
+def interleaved(rows: int) -> npt.NDArray[np.intp]:
+    """Where gate and up lie one behind the other, ``rows`` each: 64 rows of the gate, the 64 of up that belong to them,
+    and so on; -1, a row of zeros, where the last group is not full.
+    """
+    gate = np.full(round_up(rows), -1, np.intp)
+    gate[:rows] = np.arange(rows)
+    up = np.where(gate < 0, -1, gate + rows)
+    return np.stack((gate.reshape(-1, 64), up.reshape(-1, 64)), axis=1).reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,25 +149,26 @@ class LeanWeights:
     """A whole decoder, packed."""
 
     layers: tuple[LayerWeights, ...]
-    embedding: Array
-    head: Array
+    embedding: PackedLinear
+    head: PackedLinear
     final_norm: Array
     inverse_frequencies: Array
 
 
-def load_weights(checkpoint: Checkpoint, spec: LeanSpec) -> LeanWeights:
+def load_weights(
+    checkpoint: Checkpoint, spec: LeanSpec, how: Quantization = Quantization.INT8
+) -> LeanWeights:
     """Read and pack everything.
 
     Raises:
         NotLean: a tensor is missing, or one is there that the decoder would not use.
     """
+    make: _Packing = _Int8(checkpoint) if how is Quantization.INT8 else _Blocks(checkpoint)
     shape = (spec.vocab, spec.hidden)
-    embedding = pack_head(checkpoint.read("model.embed_tokens.weight", *shape).float().numpy())
-    head = embedding
-    if not spec.tied:
-        head = pack_head(checkpoint.read("lm_head.weight", *shape).float().numpy())
+    embedding = make.table("model.embed_tokens.weight", shape)
+    head = embedding if spec.tied else make.table("lm_head.weight", shape)
     layers = tuple(
-        _Reader(checkpoint, spec, f"model.layers.{index}.").layer()
+        _Reader(checkpoint, make, spec, f"model.layers.{index}.").layer()
         for index in range(spec.num_layers)
     )
     final_norm = padded(
@@ -160,38 +182,109 @@ def load_weights(checkpoint: Checkpoint, spec: LeanSpec) -> LeanWeights:
     return LeanWeights(layers, embedding, head, final_norm, frequencies)
 
 
+Part = tuple[str, tuple[int, int]]
+"""A tensor's name and shape."""
+
+
+class _Packing(Protocol):
+    """Makes what the kernels multiply by."""
+
+    def table(self, name: str, shape: tuple[int, int]) -> PackedLinear:
+        """Embeddings, or a head."""
+        ...
+
+    def linear(
+        self,
+        parts: Sequence[Part],
+        bias: torch.Tensor | None = None,
+        order: npt.NDArray[np.intp] | None = None,
+    ) -> PackedLinear:
+        """Tensors one behind another, with their rows in ``order``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Int8(_Packing):
+    checkpoint: Checkpoint
+
+    def table(self, name: str, shape: tuple[int, int]) -> PackedLinear:
+        return PackedLinear(pack_bfloat16(self.checkpoint.read(name, *shape).float().numpy()))
+
+    def linear(
+        self,
+        parts: Sequence[Part],
+        bias: torch.Tensor | None = None,
+        order: npt.NDArray[np.intp] | None = None,
+    ) -> PackedLinear:
+        rows = torch.cat([self.checkpoint.read(name, *shape) for name, shape in parts])
+        if order is not None:
+            index = torch.from_numpy(order)
+            rows = rows[index].masked_fill_((index < 0).unsqueeze(1), 0.0)
+        return pack_linear(rows, bias)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks(_Packing):
+    """Blocks of 4 bits, embeddings and head of 8: those of a GGUF file as they are, or made in the same form."""
+
+    checkpoint: Checkpoint
+
+    def table(self, name: str, shape: tuple[int, int]) -> PackedLinear:
+        return PackedLinear(pack_blocks(self._read(name, shape, of_4=False)))
+
+    def linear(
+        self,
+        parts: Sequence[Part],
+        bias: torch.Tensor | None = None,
+        order: npt.NDArray[np.intp] | None = None,
+    ) -> PackedLinear:
+        blocks = join([self._read(name, shape, of_4=True) for name, shape in parts])
+        packed = pack_blocks(blocks if order is None else blocks.rows(order))
+        return PackedLinear(packed, None, _packed_bias(bias, packed.n))
+
+    def _read(self, name: str, shape: tuple[int, int], *, of_4: bool) -> Blocks:
+        if shape[1] % 32:
+            raise NotLean(f"{name} with {shape[1]} inputs has no blocks of 32")
+        own = self.checkpoint.blocks(name)
+        if own is not None and (own.least is not None) == of_4:
+            return own
+        weight = self.checkpoint.read(name, *shape)
+        return blocks_of_4(weight) if of_4 else blocks_of_8(weight)
+
+
 @dataclass(frozen=True, slots=True)
 class _Reader:
     """Reads the tensors of one layer."""
 
     checkpoint: Checkpoint
+    make: _Packing
     spec: LeanSpec
     prefix: str
 
     def layer(self) -> LayerWeights:
         spec = self.spec
         queries, keys = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
-        parts = {"q": queries, "k": keys, "v": keys}
-        qkv = [self._read(f"self_attn.{p}_proj.weight", n, spec.hidden) for p, n in parts.items()]
+        heads = {"q": queries, "k": keys, "v": keys}
+        qkv = [self._part(f"self_attn.{p}_proj", n, spec.hidden) for p, n in heads.items()]
         bias = None
         if spec.attention_bias:
-            bias = torch.cat([self._read(f"self_attn.{p}_proj.bias", n) for p, n in parts.items()])
-        mlp = (spec.intermediate, spec.hidden)
+            bias = torch.cat([self._read(f"self_attn.{p}_proj.bias", n) for p, n in heads.items()])
+        gate_up = [
+            self._part(f"mlp.{p}_proj", spec.intermediate, spec.hidden) for p in ("gate", "up")
+        ]
         return LayerWeights(
             attention_norm=self._norm("input_layernorm", spec.hidden),
             mlp_norm=self._norm("post_attention_layernorm", spec.hidden),
             query_norm=self._head_norm("self_attn.q_norm"),
             key_norm=self._head_norm("self_attn.k_norm"),
-            qkv=pack_linear(torch.cat(qkv), bias),
-            out=pack_linear(self._read("self_attn.o_proj.weight", spec.hidden, queries)),
-            gate_up=pack_linear(
-                interleave(
-                    self._read("mlp.gate_proj.weight", *mlp),
-                    self._read("mlp.up_proj.weight", *mlp),
-                )
-            ),
-            down=pack_linear(self._read("mlp.down_proj.weight", *reversed(mlp))),
+            qkv=self.make.linear(qkv, bias),
+            out=self.make.linear([self._part("self_attn.o_proj", spec.hidden, queries)]),
+            gate_up=self.make.linear(gate_up, order=interleaved(spec.intermediate)),
+            down=self.make.linear([self._part("mlp.down_proj", spec.hidden, spec.intermediate)]),
         )
+
+    def _part(self, name: str, outputs: int, inputs: int) -> Part:
+        return f"{self.prefix}{name}.weight", (outputs, inputs)
 
     def _read(self, name: str, *shape: int) -> torch.Tensor:
         return self.checkpoint.read(self.prefix + name, *shape)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.cli.arguments import DEFAULT_TARGET, build_parser
+from headrace.cli.bench import bench
 from headrace.cli.chat import chat
 from headrace.cli.exits import (
     INTERRUPTED,
@@ -21,18 +22,24 @@ from headrace.cli.exits import (
 from headrace.cli.generate import attach, generate
 from headrace.cli.look import models, status
 from headrace.cli.operate import cancel, dead, drain
+from headrace.cli.tenants import keys, tenant
 from headrace.cli.terminal import Terminal
+from headrace.cli.top import top
 from headrace.client import Client, HeadraceError
 
 COMMANDS: Mapping[str, Callable[[Client, argparse.Namespace, Terminal], int]] = {
     "attach": attach,
+    "bench": bench,
     "cancel": cancel,
     "chat": chat,
     "dead": dead,
     "drain": drain,
     "generate": generate,
+    "keys": keys,
     "models": models,
     "status": status,
+    "tenant": tenant,
+    "top": top,
 }
 
 
@@ -46,7 +53,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.envi
             stream.reconfigure(errors="replace")
     terminal = Terminal(sys.stdin, sys.stdout, sys.stderr)
     try:
-        return _run(arguments, terminal)
+        return _run(arguments, terminal, environ)
     except HeadraceError as error:
         terminal.note(error_line(error, arguments.target))
         return exit_code(error)
@@ -65,11 +72,11 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.envi
         return OTHER
 
 
-def _run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+def _run(arguments: argparse.Namespace, terminal: Terminal, environ: Mapping[str, str]) -> int:
     targets = [target.strip() for target in arguments.target.split(",") if target.strip()]
     if not targets:
         raise UsageError("--target names no server")
-    with Client(targets) as client:
+    with Client(targets, api_key=environ.get("HEADRACE_API_KEY") or None) as client:
         return COMMANDS[arguments.command](client, arguments, terminal)
 
 

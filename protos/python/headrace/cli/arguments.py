@@ -4,6 +4,7 @@ import argparse
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from headrace.cli.bench_arguments import add_bench
 from headrace.cli.exits import EXIT_CODES_TEXT
 from headrace.cli.flag_values import grace, seconds, whole
 from headrace.cli.generation_arguments import add_generation
@@ -30,6 +31,8 @@ def build_parser(target: str) -> argparse.ArgumentParser:
     _command(commands, "models", "list the models that can be asked for")
     _add_requests(commands)
     _add_operations(commands)
+    add_bench(_command(commands, "bench", "measure throughput and latency under load"))
+    _add_tenants(commands)
     for command in commands.choices.values():
         _add_target_behind(command)
     return parser
@@ -105,6 +108,21 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
 def _add_requests(commands: "Commands") -> None:
     status = _command(commands, "status", "show queues and workers, or one request")
     status.add_argument("request_id", nargs="?", metavar="REQUEST_ID")
+    top = _command(commands, "top", "watch queues and workers, until Ctrl-C")
+    top.add_argument(
+        "--interval",
+        type=seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="between frames (default: 1)",
+    )
+    top.add_argument(
+        "--frames",
+        type=whole(0, 32),
+        default=0,
+        metavar="N",
+        help="end after so many (default: never)",
+    )
     cancel = _command(commands, "cancel", "cancel a request")
     cancel.add_argument("request_id", metavar="REQUEST_ID")
     cancel.add_argument("--reason", default="", metavar="TEXT", help="for the server's log")
@@ -143,3 +161,36 @@ def _add_operations(commands: "Commands") -> None:
     show.add_argument("request_id", metavar="REQUEST_ID")
     replay = _command(actions, "replay", "run one again as a new request")
     replay.add_argument("request_id", metavar="REQUEST_ID")
+
+
+def _add_tenants(commands: "Commands") -> None:
+    keys = _command(commands, "keys", "issue, list and revoke API keys")
+    actions = keys.add_subparsers(dest="action", required=True, metavar="ACTION")
+    create = _command(actions, "create", "issue a key, and print its secret this once")
+    create.add_argument("tenant", metavar="TENANT")
+    create.add_argument("--description", default="", metavar="TEXT", help="for people")
+    create.add_argument(
+        "--days", type=whole(1, 16), metavar="N", help="how long it holds (default: for ever)"
+    )
+    listing = _command(actions, "list", "list keys, without their secrets")
+    listing.add_argument("tenant", nargs="?", default="", metavar="TENANT")
+    revoke = _command(actions, "revoke", "take a key back")
+    revoke.add_argument("key_id", metavar="KEY_ID")
+    tenant = _command(commands, "tenant", "set and show what a tenant may do")
+    actions = tenant.add_subparsers(dest="action", required=True, metavar="ACTION")
+    limits = _command(actions, "set", "set a tenant's limits, in the place of all former ones")
+    limits.add_argument("tenant", metavar="TENANT")
+    limits.add_argument(
+        "--model",
+        dest="models",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="may use this one; may be given again (default: all)",
+    )
+    limits.add_argument("--highest-priority", choices=["batch", "normal", "high", "critical"])
+    limits.add_argument("--weight", type=float, metavar="X", help="share of the machine")
+    for limit in ("requests-per-minute", "tokens-per-minute", "concurrent-requests"):
+        limits.add_argument(f"--{limit}", type=whole(0, 53), metavar="N")
+    show = _command(actions, "show", "show a tenant's limits and what it uses of them")
+    show.add_argument("tenant", metavar="TENANT")

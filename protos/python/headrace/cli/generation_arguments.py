@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Sequence
 
+from headrace.cli.constraint_arguments import add_constraint
 from headrace.cli.flag_values import seconds, whole
 from headrace.v1 import generation_pb2 as gen
 
@@ -69,6 +70,7 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         "--ignore-eos", action="store_true", default=None, help="go on behind the model's own end"
     )
     add_output(parser)
+    add_constraint(parser)
     parser.add_argument("--priority", choices=["batch", "normal", "high", "critical"])
     parser.add_argument(
         "--timeout",

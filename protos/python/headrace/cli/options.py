@@ -2,6 +2,7 @@
 
 import argparse
 
+from headrace.cli.constraint_arguments import constraint_of
 from headrace.cli.exits import NothingServed, UsageError
 from headrace.cli.generation_arguments import OPTION_NAMES, output_of
 from headrace.client import Client, GenerateOptions, PromptLike
@@ -27,6 +28,9 @@ def generation_options(arguments: argparse.Namespace, model: str) -> GenerateOpt
     output = output_of(arguments)
     if output is not None:
         options["output"] = output
+    constraint = constraint_of(arguments)
+    if constraint is not None:
+        options["constraint"] = constraint
     return options
 
 

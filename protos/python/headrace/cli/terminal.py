@@ -41,11 +41,30 @@ class Terminal:
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Writes rows in aligned columns."""
-        cells = [list(head), *[[str(cell) for cell in row] for row in rows]]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-        for row in cells:
-            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            self.line("  ".join(padded).rstrip())
+        for line in table_lines(head, rows):
+            self.line(line)
+
+    def frame(self, text: str) -> None:
+        """Writes text in place of what a terminal shows; anything else gets it behind the former."""
+        if self.output.isatty():
+            self.output.write("\x1b[H\x1b[2J")
+        self.line(text)
+
+    def progress(self, text: str) -> None:
+        """Writes a line beside the output that a terminal shows in place of the last one."""
+        end = "\x1b[K\r" if self.error.isatty() else "\n"
+        self.error.write(text + end)
+        self.error.flush()
+
+
+def table_lines(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Rows in aligned columns."""
+    cells = [list(head), *[[str(cell) for cell in row] for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
 
 
 def _shown(text: str) -> str:

@@ -1,6 +1,7 @@
 """The operators' calls, for threads."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from headrace.client.channels import Channels
 from headrace.client.requests import duration
@@ -55,3 +56,37 @@ class Admin:
         request = pb.ReplayDeadLetterRequest(request_id=request_id)
         method = self._channels.admin().ReplayDeadLetter
         return self._channels.unary(method, request, timeout_s=self._timeout_s).request_id
+
+    def create_key(
+        self, tenant: str, description: str = "", expires_at: datetime | None = None
+    ) -> pb.CreateKeyResponse:
+        """Issues an API key; the answer is the only one that bears its secret."""
+        request = pb.CreateKeyRequest(tenant=tenant, description=description)
+        if expires_at is not None:
+            request.expires_at.FromDatetime(expires_at)
+        method = self._channels.admin().CreateKey
+        return self._channels.unary(method, request, timeout_s=self._timeout_s)
+
+    def keys(self, tenant: str = "") -> list[pb.Key]:
+        """The keys of a tenant, or all, without their secrets."""
+        method, request = self._channels.admin().ListKeys, pb.ListKeysRequest(tenant=tenant)
+        answer = self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return list(answer.keys)
+
+    def revoke_key(self, key_id: str) -> pb.Key:
+        """Takes a key back."""
+        method, request = self._channels.admin().RevokeKey, pb.RevokeKeyRequest(key_id=key_id)
+        answer = self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return answer.key
+
+    def set_tenant(self, tenant: str, limits: pb.TenantLimits) -> pb.TenantLimits:
+        """Replaces a tenant's limits."""
+        request = pb.SetTenantRequest(tenant=tenant, limits=limits)
+        method = self._channels.admin().SetTenant
+        answer = self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return answer.limits
+
+    def tenant(self, tenant: str) -> pb.GetTenantResponse:
+        """A tenant's limits, and what it uses of them."""
+        method, request = self._channels.admin().GetTenant, pb.GetTenantRequest(tenant=tenant)
+        return self._channels.unary(method, request, timeout_s=self._timeout_s)

@@ -10,7 +10,13 @@ from google.protobuf.message import Message
 from headrace.client.aio_admin import AsyncAdmin
 from headrace.client.aio_channels import AioChannels
 from headrace.client.aio_stream import AsyncTokenStream
-from headrace.client.connection import LOOK_UP_TIMEOUT_S, Metadata, Targets, call_timeout_s
+from headrace.client.connection import (
+    LOOK_UP_TIMEOUT_S,
+    Metadata,
+    Targets,
+    call_timeout_s,
+    with_key,
+)
 from headrace.client.cursor import Cursor
 from headrace.client.reattach import Reattach, ReattachPolicy
 from headrace.client.requests import (
@@ -45,13 +51,14 @@ class AsyncClient:
         timeout_s: float | None = None,
         metadata: Metadata = (),
         credentials: grpc.ChannelCredentials | None = None,
+        api_key: str | None = None,
     ) -> None:
         """``target``: one address, or those of several gateways; ``timeout_s``: for calls that name none.
 
         Where neither names one, generation may take as long as the server lets it, and look-ups 15 s.
-        ``metadata`` goes with every call, for example ``[("authorization", "Bearer …")]``.
+        ``metadata`` goes with every call, and so does ``api_key``, where the server asks for one.
         """
-        self._channels = AioChannels(Targets.of(target), credentials, metadata)
+        self._channels = AioChannels(Targets.of(target), credentials, with_key(metadata, api_key))
         self._timeout_s = timeout_s
         self._look_up_s = LOOK_UP_TIMEOUT_S if timeout_s is None else timeout_s
         self.admin = AsyncAdmin(self._channels, self._look_up_s)

@@ -48,6 +48,11 @@ class Targets:
         return (index + 1) % len(self.addresses)
 
 
+def with_key(metadata: Metadata, api_key: str | None) -> Metadata:
+    """The client's metadata with its API key."""
+    return metadata if api_key is None else [*metadata, ("authorization", f"Bearer {api_key}")]
+
+
 def call_metadata(base: Metadata, trace: TraceContext) -> tuple[tuple[str, str | bytes], ...]:
     """The client's metadata with the call's trace context, unless that is in it already."""
     given = {key.lower() for key, _ in base}

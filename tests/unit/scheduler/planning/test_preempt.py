@@ -60,18 +60,18 @@ def test_room_elsewhere_is_taken_first():
     [(Priority.HIGH, Priority.HIGH), (Priority.NORMAL, Priority.HIGH)],
 )
 def test_only_across_a_gap_between_classes(request_class, running_class):
-    """Neither equals nor superiors leave, though the request has risen by waiting."""
+    """Neither equals nor superiors leave, though the request has waited long."""
     queue = make_queue(make_request("a", priority=request_class))
     assert leaves(plan(queue, [full(Runs("b", running_class))], 50.0)) == []
 
 
 def test_a_moment_is_waited_first():
     """A slot may become free by itself; then the plan looks again."""
-    queue, worker = make_queue(high(arrival_s=9.95)), full(Runs("a"))
+    queue, worker = make_queue(high(arrival_s=9.9)), full(Runs("a"))
     made = plan(queue, [worker], 10.0)
     assert leaves(made) == []
-    assert made.look_again_s == pytest.approx(10.05)
-    assert leaves(plan(queue, [worker], 10.06)) == ["a"]
+    assert made.look_again_s == pytest.approx(10.1)
+    assert leaves(plan(queue, [worker], 10.11)) == ["a"]
 
 
 def test_a_victim_has_run_for_its_quantum_which_doubles():
@@ -138,11 +138,24 @@ def test_each_of_several_gets_its_own_victim():
     assert len(set(leaves(made))) == 4
 
 
-def test_what_has_risen_does_not_hide_who_may_ask():
-    """Aged requests stand in front of a HIGH one and drive nobody out; it is found behind a few of them."""
-    old = [make_request(f"old{n}", arrival_s=-46.0) for n in range(5)]
-    queue = make_queue(*old, high(), max_preempting=5)
-    assert leaves(plan(queue, [full(Runs("a"))], 10.0)) == ["a"]
+def test_it_costs_a_share_of_what_is_computed_at_most():
+    """With the budget spent nobody leaves, until enough was computed for others."""
+    queue = make_queue(high(), recompute_burst_tokens=150, recompute_share=0.1)
+    worker = full(Runs("a"), Runs("b"))
+    assert leaves(plan(queue, [worker], 10.0)) == ["a"]
+    assert leaves(plan(queue, [worker], 10.0)) == []
+    queue.charge(Priority.NORMAL, "t", prompt_tokens=200, generated_tokens=299)
+    assert leaves(plan(queue, [worker], 10.0)) == []
+    queue.charge(Priority.NORMAL, "t", generated_tokens=2)
+    assert leaves(plan(queue, [worker], 10.0)) == ["a"]
+
+
+def test_what_is_not_urgent_waits_longer():
+    """NORMAL requests drive BATCH out when they are late by any measure only."""
+    queue = make_queue(make_request("n", arrival_s=1.0))
+    worker = full(Runs("b", Priority.BATCH))
+    assert leaves(plan(queue, [worker], 10.9)) == []
+    assert leaves(plan(queue, [worker], 11.0)) == ["b"]
 
 
 def test_who_runs_alone_stays():

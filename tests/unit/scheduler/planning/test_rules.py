@@ -41,24 +41,6 @@ def test_higher_classes_go_first():
     assert carry_out(queue, make_worker()) == ["CRITICAL", "HIGH", "NORMAL", "BATCH"]
 
 
-@pytest.mark.parametrize(("now_s", "first"), [(60.9, "new normal"), (61.0, "old"), (106.0, "old")])
-def test_a_request_rises_when_its_patience_has_run_out(now_s, first):
-    """A BATCH request counts as NORMAL after its patience, and goes before those that arrived later there."""
-    queue = make_queue(
-        make_request("old", priority=Priority.BATCH, arrival_s=1.0),
-        make_request("new normal", arrival_s=now_s - 0.5),
-    )
-    assert carry_out(queue, make_worker(free_seqs=1), now_s=now_s) == [first]
-
-
-def test_ageing_ends_in_the_highest_class():
-    """After all patience a BATCH request is ahead of CRITICAL ones that arrive later."""
-    queue = make_queue(make_request("old", priority=Priority.BATCH))
-    plan(queue, [FULL], 105.0)
-    queue.add(make_request("new", priority=Priority.CRITICAL, arrival_s=105.0))
-    assert carry_out(queue, make_worker(), now_s=105.0) == ["old", "new"]
-
-
 # 3 deadlines
 
 
@@ -343,29 +325,34 @@ def test_a_room_without_slots_fits_nothing():
 # Overdue
 
 
-def test_every_kth_pick_is_for_the_request_that_waited_longest():
-    """Whatever classes and tenants say: what ran out of patience in every class gets every k-th pick."""
+def test_every_kth_pick_is_for_what_is_overdue_longest():
+    """Whatever classes and tenants say: who has lost patience gets every k-th pick, and no other."""
     queue = make_queue(
-        make_request("old", priority=Priority.BATCH, tenant="heavy"),
-        make_request("older", priority=Priority.NORMAL, tenant="heavy"),
+        make_request("batch", priority=Priority.BATCH, tenant="heavy"),
+        make_request("normal", arrival_s=1.0, tenant="heavy"),
+        *(
+            make_request(f"n{n}", priority=Priority.CRITICAL, tenant=f"t{n}", arrival_s=60.9)
+            for n in range(8)
+        ),
         overdue_every=3,
         fairness_quantum_tokens=1,
     )
-    plan(queue, [FULL], 200.0)
-    for number in range(8):
-        queue.add(
-            make_request(
-                f"n{number}",
-                priority=Priority.CRITICAL,
-                tenant=f"t{number}",
-                arrival_s=200 + number / 100,
-                is_charged=True,
-            )
-        )
-    queue.charge(Priority.CRITICAL, "heavy", generated_tokens=10_000)
-    made = plan(queue, [make_worker()], 201.0)
-    assert assigned(made) == ["n0", "n1", "older", "n2", "n3", "old", "n4", "n5"]
-    assert made.assignments[0].picks[2].why == "waited longest"
+    queue.charge(Priority.NORMAL, "heavy", generated_tokens=10_000)
+    made = plan(queue, [make_worker()], 61.0)
+    assert assigned(made) == ["n0", "n1", "normal", "n2", "n3", "batch", "n4", "n5"]
+    assert made.assignments[0].picks[2].why == "overdue longest"
+
+
+def test_nobody_is_overdue_before_the_patience_of_its_class_is_over():
+    """Until then a class is a class."""
+    queue = make_queue(
+        make_request("batch", priority=Priority.BATCH), make_request("n"), overdue_every=1
+    )
+    assert carry_out(queue, make_worker(free_seqs=1), now_s=29.0) == ["n"]
+    queue.add(make_request("n", arrival_s=59.0))
+    assert carry_out(queue, make_worker(free_seqs=1), now_s=59.9) == ["n"]
+    queue.add(make_request("n", arrival_s=59.0))
+    assert carry_out(queue, make_worker(free_seqs=1), now_s=60.0) == ["batch"]
 
 
 def test_an_overdue_request_that_does_not_fit_costs_no_pick():

@@ -7,7 +7,7 @@ from tests.support.planning import make_request
 
 def _entry(number: int) -> Entry:
     request = make_request(str(number))
-    return Entry(request, number, due_s=0.0, bucket=0, level=request.priority)
+    return Entry(request, number, due_s=0.0, bucket=0)
 
 
 def test_due_entries_come_out_in_order_of_time():

@@ -9,9 +9,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from worker.kernels import reference
-from worker.kernels.arrays import pack_head, pack_int8, padded, round_up, zeros
+from worker.kernels.arrays import (
+    Blocks,
+    pack_bfloat16,
+    pack_blocks,
+    pack_int8,
+    padded,
+    round_up,
+    zeros,
+)
 from worker.kernels.library import KernelsMissing, instruction_sets, load
-from worker.kernels.structs import Layer, Linear, Model, Step
+from worker.kernels.structs import KvFormat, Layer, Linear, Model, Step, WeightFormat
+from worker.model.lean.blocks import blocks_of_4, blocks_of_8, values
+from worker.model.lean.weights import PackedLinear, interleaved
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -44,7 +54,7 @@ class Engine:
         return (
             torch.zeros((rows, k), dtype=torch.int8),
             torch.zeros(groups),
-            torch.zeros(groups, dtype=torch.int32),
+            torch.zeros((rows, k // 32), dtype=torch.int32),
         )
 
     def quantize(self, x):
@@ -94,7 +104,12 @@ def test_quantize(engine, rows, k, seed, scale):
     assert (steps.int() - expected.int()).abs().max() <= 1
     assert (steps != expected).float().mean() < 0.01
     torch.testing.assert_close(scales, expected_scales, rtol=1e-6, atol=0)
-    assert torch.equal(sums, -128 * steps.view(rows, -1, 64).int().sum(dim=-1, dtype=torch.int32))
+    assert torch.equal(sums, offsets(steps))
+
+
+def offsets(steps):
+    """-128 times the sum of each 32."""
+    return -128 * steps.view(len(steps), -1, 32).int().sum(dim=-1, dtype=torch.int32)
 
 
 @EXAMPLES
@@ -114,12 +129,35 @@ def test_norm(engine, rows, width, seed):
     assert (error.abs() <= limit * 0.51 + 1e-6).all()
 
 
-def linear_struct(weight, scales, bias):
-    packed = pack_int8(weight.numpy())
-    n = packed.shape[0]
-    arrays = packed, padded(scales.numpy(), n), None if bias is None else padded(bias.numpy(), n)
-    pointers = [None if array is None else array.ctypes.data for array in arrays]
-    return Linear(*pointers, *packed.shape), arrays
+def halves(values):
+    return values.numpy().astype(np.float16)
+
+
+def random_weights(seed, kind, n, k):
+    """A layer's weights in one of the formats: what they stand for, and the packed form with row scales."""
+    if kind == "int8":
+        steps, scales = whole(seed, n, k), normal(seed + 1, n).abs() / 100
+        return steps.double() * scales.double()[:, None], pack_int8(steps.numpy()), scales
+    scales = halves(normal(seed + 1, n, k // 32) / 100)
+    if kind == "blocks8":
+        blocks = Blocks(whole(seed, n, k).numpy(), scales, None)
+    else:
+        steps = (whole(seed, n, k).to(torch.uint8) & 15).numpy()
+        blocks = Blocks(steps, scales, halves(normal(seed + 5, n, k // 32) / 10))
+    return torch.from_numpy(values(blocks)).double(), pack_blocks(blocks), None
+
+
+def linear_struct(packed, scales, bias):
+    """The layer as the kernels see it; arrays must be kept while it is used."""
+    kept = PackedLinear(
+        packed,
+        None if scales is None else padded(scales.numpy(), packed.n),
+        None if bias is None else padded(bias.numpy(), packed.n),
+    )
+    return kept.struct, kept
+
+
+KINDS = st.sampled_from(["int8", "blocks8", "blocks4"])
 
 
 @EXAMPLES
@@ -128,21 +166,22 @@ def linear_struct(weight, scales, bias):
     n=st.sampled_from([1, 32, 70, 192, 576]),
     k=WIDTHS,
     seed=SEEDS,
+    kind=KINDS,
     biased=st.booleans(),
     accumulate=st.booleans(),
 )
-def test_matmul(engine, rows, n, k, seed, biased, accumulate):
+def test_matmul(engine, rows, n, k, seed, kind, biased, accumulate):
     """Products of quantized activations and weights, extremes included, differ from float64 by rounding alone."""
-    weight, scales = whole(seed, n, k), normal(seed + 1, n).abs() / 100
+    weight, packed, scales = random_weights(seed, kind, n, k)
     bias = normal(seed + 2, n) if biased else None
-    linear, arrays = linear_struct(weight, scales, bias)
+    linear, arrays = linear_struct(packed, scales, bias)
     inputs = engine.quantize(normal(seed + 3, rows, k))
     inputs[0][0, : k // 2], inputs[0][-1, k // 2 :] = 127, -127
-    inputs[2][:] = -128 * inputs[0].view(rows, -1, 64).int().sum(dim=-1, dtype=torch.int32)
+    inputs[2][:] = offsets(inputs[0])
     before = normal(seed + 4, rows, linear.n)
     out = before.clone()
     engine.matmul(linear, inputs, out, accumulate)
-    expected = reference.linear(*inputs[:2], weight, scales, bias)
+    expected = reference.linear(*inputs[:2], weight, bias)
     if accumulate:
         expected = expected + before[:, :n]
     torch.testing.assert_close(out[:, :n], expected, rtol=1e-4, atol=2e-3)
@@ -150,26 +189,37 @@ def test_matmul(engine, rows, n, k, seed, biased, accumulate):
 
 
 @EXAMPLES
-@given(rows=ROWS, width=st.sampled_from([64, 160, 576]), k=WIDTHS, seed=SEEDS)
-def test_gate_up(engine, rows, width, k, seed):
+@given(rows=ROWS, width=st.sampled_from([64, 160, 576]), k=WIDTHS, seed=SEEDS, kind=KINDS)
+def test_gate_up(engine, rows, width, k, seed, kind):
     """Silu of the gate times up, quantized; padding gives zeros."""
     groups = round_up(width) // 64
-    weight, scales = whole(seed, groups * 128, k), torch.full((groups * 128,), 1 / (127 * k**0.5))
-    rows_of = weight.view(groups, 2, 64, k)
-    rows_of.view(groups, 2, 64, k)[-1, :, width - (groups - 1) * 64 :] = 0
-    linear, arrays = linear_struct(weight, scales, None)
+    weight, packed, scales = gate_up_weights(seed, kind, width, k)
+    linear, arrays = linear_struct(packed, scales, None)
     inputs = engine.quantize(normal(seed + 3, rows, k) * 2)
     out = engine.quantized(rows, groups * 64)
     engine.library.hk_gate_up(
         engine.handle, ctypes.byref(linear), *addresses(inputs), rows, *addresses(out)
     )
-    both = reference.linear(*inputs[:2], weight, scales, None).view(rows, groups, 2, 64)
+    both = reference.linear(*inputs[:2], weight, None).view(rows, groups, 2, 64)
     gate, up = both[:, :, 0].reshape(rows, -1), both[:, :, 1].reshape(rows, -1)
     error = reference.dequantize(*out[:2]) - torch.nn.functional.silu(gate) * up
     limit = out[1].repeat_interleave(64, dim=1)
     assert (error.abs() <= limit * 0.52 + 1e-5).all()
     assert not out[0][:, width:].any()
     assert arrays
+
+
+def gate_up_weights(seed, kind, width, k):
+    """Gate and up in groups of 64, with zeros where the last group is not full."""
+    order = interleaved(width)
+    if kind == "int8":
+        steps = whole(seed, 2 * width, k)[order].numpy()
+        steps[order < 0] = 0
+        scales = torch.full((len(order),), 1 / (127 * k**0.5))
+        return torch.from_numpy(steps) * scales.double()[:, None], pack_int8(steps), scales
+    weight = normal(seed, 2 * width, k) / k**0.5
+    blocks = (blocks_of_8 if kind == "blocks8" else blocks_of_4)(weight).rows(order)
+    return torch.from_numpy(values(blocks)).double(), pack_blocks(blocks), None
 
 
 @EXAMPLES
@@ -185,13 +235,31 @@ def test_head(engine, rows, vocab, width, seed):
     weight = normal(seed, vocab, width)
     x = torch.zeros(rows, k)
     x[:, :width] = normal(seed + 1, rows, width)
-    packed = pack_head(weight.numpy())
-    out = torch.zeros(rows, vocab)
-    engine.library.hk_head(
-        engine.handle, packed.ctypes.data, x.data_ptr(), rows, k, vocab, out.data_ptr()
-    )
     expected = x[:, :width] @ weight.bfloat16().float().t()
+    out = logits(engine, pack_bfloat16(weight.numpy()), x, vocab)
     torch.testing.assert_close(out, expected, rtol=2e-2, atol=2e-2 * width**0.5)
+
+
+@EXAMPLES
+@given(rows=ROWS, vocab=st.sampled_from([3, 64, 100, 384]), k=WIDTHS, seed=SEEDS)
+def test_head_in_blocks(engine, rows, vocab, k, seed):
+    """Logits from blocks of 8 bits and quantized inputs differ from float64 by rounding alone."""
+    blocks = blocks_of_8(normal(seed, vocab, k))
+    x = normal(seed + 1, rows, k)
+    inputs = engine.quantize(x)
+    expected = reference.linear(*inputs[:2], torch.from_numpy(values(blocks)).double(), None)
+    out = logits(engine, pack_blocks(blocks), x.clone(), vocab)
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=2e-3)
+
+
+def logits(engine, packed, x, vocab):
+    head, kept = linear_struct(packed, None, None)
+    out = torch.zeros(len(x), vocab)
+    engine.library.hk_head(
+        engine.handle, ctypes.byref(head), x.data_ptr(), len(x), vocab, out.data_ptr()
+    )
+    assert kept
+    return out
 
 
 SHAPES = st.sampled_from(
@@ -205,12 +273,13 @@ SHAPES = st.sampled_from(
     tokens=st.integers(1, 150),
     window=st.sampled_from([0, 1, 24, 100]),
     chunk=st.integers(1, 60),
+    kv=st.sampled_from(KvFormat),
     seed=SEEDS,
 )
-def test_attention(engine, shape, tokens, window, chunk, seed):
+def test_attention(engine, shape, tokens, window, chunk, kv, seed):
     """Chunks over scattered blocks equal attention over the whole sequence, whatever unused slots hold."""
     heads, kv_heads, dim = shape
-    cache = Cache(heads, kv_heads, dim, window, tokens, seed)
+    cache = Cache(heads, kv_heads, dim, window, tokens, kv, seed)
     width = (heads + 2 * kv_heads) * dim
     qkv = normal(seed, tokens, width)
     found = torch.cat(
@@ -224,6 +293,7 @@ def test_attention(engine, shape, tokens, window, chunk, seed):
         reference.rope(key.view(tokens, kv_heads, dim), positions, frequencies),
         value.view(tokens, kv_heads, dim),
         window,
+        in_int8=kv is KvFormat.INT8,
     )
     torch.testing.assert_close(found.view(tokens, heads, dim), expected, rtol=2e-2, atol=2e-2)
 
@@ -231,18 +301,26 @@ def test_attention(engine, shape, tokens, window, chunk, seed):
 class Cache:
     """One layer's keys and values, and blocks that are handed out at random."""
 
-    def __init__(self, heads, kv_heads, dim, window, tokens, seed):
+    def __init__(self, heads, kv_heads, dim, window, tokens, kv, seed):
         blocks = -(-tokens // 16) + 3
         self.width, self.out_width = round_up((heads + 2 * kv_heads) * dim), round_up(heads * dim)
         self.table = np.random.default_rng(seed).permutation(blocks).astype(np.int32)
-        store = zeros((2, blocks * 16 * kv_heads * round_up(dim, 32)), np.uint16)
-        store[:] = 0x7FC0  # NaN, as a broken sequence would have left it
+        size = blocks * 16 * kv_heads * round_up(dim, 32)
+        store = zeros((2, size), np.uint8 if kv is KvFormat.INT8 else np.uint16)
+        scales = zeros((blocks * 32 * kv_heads,), np.float32)
+        # NaN, as a broken sequence would have left it.
+        store[:], scales[:] = 0x80 if kv is KvFormat.INT8 else 0x7FC0, np.nan
         self.frequencies = (1.0 / 10000 ** (np.arange(0, dim, 2) / dim)).astype(np.float32)
         self.embedding = zeros((64, 64), np.uint16)
-        self.layer = Layer(keys=store[0].ctypes.data, values=store[1].ctypes.data, window=window)
+        self.layer = Layer(
+            keys=store[0].ctypes.data,
+            values=store[1].ctypes.data,
+            kv_scales=scales.ctypes.data,
+            window=window,
+        )
         self.model = Model(
             layers=ctypes.pointer(self.layer),
-            embedding=self.embedding.ctypes.data,
+            embedding=Linear(self.embedding.ctypes.data, n=64, k=64, format=WeightFormat.BFLOAT16),
             inverse_frequencies=self.frequencies.ctypes.data,
             rope_factor=1.0,
             attention_scale=dim**-0.5,
@@ -253,8 +331,9 @@ class Cache:
             kv_heads=kv_heads,
             head_dim=dim,
             block_size=16,
+            kv_format=kv,
         )
-        self.store = store
+        self.store, self.scales = store, scales
 
     def attend(self, engine, qkv, start):
         tokens = qkv.shape[0]
@@ -283,11 +362,12 @@ class Cache:
         return out[:, :heads]
 
 
+@pytest.mark.parametrize("kind", ["int8", "blocks8", "blocks4"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_what_is_no_number_stays_in_its_row(engine, bad):
+def test_what_is_no_number_stays_in_its_row(engine, bad, kind):
     """A broken value breaks its row's products and no other's."""
-    weight, scales = whole(0, 64, 128), torch.full((64,), 0.01)
-    linear, arrays = linear_struct(weight, scales, None)
+    _, packed, scales = random_weights(0, kind, 64, 128)
+    linear, arrays = linear_struct(packed, scales, None)
     x = normal(1, 3, 128)
     sound, broken = torch.zeros(3, 64), torch.zeros(3, 64)
     engine.matmul(linear, engine.quantize(x), sound, False)

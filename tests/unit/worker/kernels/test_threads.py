@@ -20,7 +20,7 @@ def test_short_runs_end(threads):
     x = np.random.default_rng(0).standard_normal((7, 64)).astype(np.float32)
     expected = np.rint(x * (127 / np.abs(x).max(axis=1, keepdims=True)))
     q = np.zeros((7, 64), np.int8)
-    scales, sums = np.zeros(7, np.float32), np.zeros(7, np.int32)
+    scales, sums = np.zeros(7, np.float32), np.zeros(14, np.int32)
     for _ in range(20):
         engine = library.hk_engine_new(b"portable", threads)
         assert library.hk_engine_threads(engine) == threads

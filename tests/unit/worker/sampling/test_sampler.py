@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.domain import SamplingParams
+from tests.support.time_scale import scaled
 from worker.engine.runner import Draw, Drawn, RowFailed
 from worker.engine.seen_tokens import SeenTokens
 from worker.sampling import sampler
@@ -59,7 +60,8 @@ MORE_PARAMS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@pytest.mark.timeout(scaled(60))
+@settings(deadline=None, max_examples=40)
 @given(st.lists(PARAMS | MORE_PARAMS, min_size=1, max_size=8), st.integers(0, 1000), st.booleans())
 def test_a_row_draws_the_same_token_in_every_batch(params, seed, ties):
     """Each row alone gives what it gives among others, with many equal logits too."""

@@ -167,6 +167,7 @@ class InboxHeader(_message.Message):
     OUTPUT_FIELD_NUMBER: _builtins.int
     HAS_DEADLINE_FIELD_NUMBER: _builtins.int
     NUM_CHOICES_FIELD_NUMBER: _builtins.int
+    IS_RESERVED_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Whose it is."""
     priority: _generation_pb2.Priority.ValueType
@@ -189,6 +190,8 @@ class InboxHeader(_message.Message):
     """Whether the caller set the deadline, by the request's timeout or the call's deadline; it orders within a class."""
     num_choices: _builtins.int
     """Choices asked for; each takes a slot of its worker, and each ends in the log."""
+    is_reserved: _builtins.bool
+    """Whether its tenant's quota was reserved for it, and is to be settled at its end."""
     @_builtins.property
     def output(self) -> _generation_pb2.OutputOptions:
         """What the answer carries, for the same reason."""
@@ -208,10 +211,11 @@ class InboxHeader(_message.Message):
         output: _generation_pb2.OutputOptions | None = ...,
         has_deadline: _builtins.bool = ...,
         num_choices: _builtins.int = ...,
+        is_reserved: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_deadline", b"has_deadline", "hold", b"hold", "max_tokens", b"max_tokens", "model_revision", b"model_revision", "num_choices", b"num_choices", "output", b"output", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "seed", b"seed", "tenant", b"tenant", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_deadline", b"has_deadline", "hold", b"hold", "is_reserved", b"is_reserved", "max_tokens", b"max_tokens", "model_revision", b"model_revision", "num_choices", b"num_choices", "output", b"output", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "seed", b"seed", "tenant", b"tenant", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,124 @@
+"""Clients that vanish, in every way and at every stage: their work ends, bystanders notice nothing (B17)."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from headrace.client import AsyncClient
+from headrace.v1 import generation_pb2 as pb
+from tests.support.crowd import Crowd, crowd_at
+from tests.support.polling import eventually
+from tests.support.stack import SIMULATED, Stack, running_stack
+from tests.support.tcp_proxy import TcpProxy, running_proxy
+from tests.support.witnesses import witnessed
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+NUM_SEQS = 16
+# Few tokens a step: a long prompt is under way for seconds.
+FLAGS = [*SIMULATED, "--step-ms", "15", "--max-seqs", str(NUM_SEQS), "--max-batch-tokens", "48"]
+NUM_DECODING, NUM_LONG, NUM_QUEUED, NUM_WITNESSES = 6, 4, 12, 4
+LONG_PROMPT = "A long story of a mill. " * 260
+MOST = {"model": "sim", "max_tokens": 1500, "ignore_eos": True}
+# A lease of 5 s, looks each second, and the grace; the gateway's pings: 2 s and a third more.
+WITHIN_S = {"cancelled": 2.0, "killed": 2.0, "blackholed": 6.0, "gateway killed": 12.0}
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with running_stack(
+        gateways=2,
+        worker_flags=FLAGS,
+        scheduler_flags=["--orphan-grace-s", "1"],
+        gateway_flags=["--client-ping-s", "2"],
+    ) as started:
+        yield started
+
+
+@contextlib.asynccontextmanager
+async def a_crowd(stack: Stack) -> AsyncIterator[tuple[Crowd, TcpProxy]]:
+    """Calls at every stage at the first gateway: decoding, at a long prompt, waiting; and what lies between."""
+    port, num_known = int(stack.targets[0].rpartition(":")[2]), NUM_WITNESSES
+    with running_proxy(port) as proxy, crowd_at(f"127.0.0.1:{proxy.port}") as crowd:
+        for number, prompt, num_running in (
+            (NUM_DECODING, "decodes", NUM_DECODING),
+            (NUM_LONG, LONG_PROMPT, NUM_DECODING + 1),  # they take turns
+            (NUM_QUEUED, "waits", NUM_DECODING + 1),
+        ):
+            crowd.ask(number, prompt, **MOST)
+            num_known += number
+            await asyncio.to_thread(
+                eventually,
+                lambda n=num_known, r=num_running: (
+                    stack.pending_entries() == n and running(stack) >= NUM_WITNESSES + r
+                ),
+                within_s=20,
+            )
+        yield crowd, proxy
+
+
+def running(stack: Stack) -> float:
+    """Requests that the worker runs."""
+    return stack.metric(stack.workers[0], "headrace_num_requests_running")
+
+
+def open_ids(stack: Stack) -> set[str]:
+    """Requests that have an inbox entry."""
+    client = stack.redis_client()
+    return {
+        fields[b"id"].decode()
+        for key in client.keys("hr:*:inbox:*")
+        for _, fields in client.xrange(key)
+    }
+
+
+@pytest.mark.parametrize("way", WITHIN_S)
+async def test_who_is_gone_is_worked_for_no_more(stack: Stack, way: str):
+    """Cancelled calls, a killed client, swallowed packets, a killed gateway: CANCELLED, exact usage, KVFREE, PELZERO."""
+    async with (
+        AsyncClient(stack.targets[1]) as client,
+        witnessed(stack, client, count=NUM_WITNESSES, tokens=500),
+    ):
+        others = open_ids(stack)
+        async with a_crowd(stack) as (crowd, proxy):
+            ids = open_ids(stack) - others
+            assert len(ids) == NUM_DECODING + NUM_LONG + NUM_QUEUED
+            await asyncio.to_thread(hurt, way, stack, crowd, proxy)
+            await asyncio.to_thread(
+                eventually,
+                lambda: not open_ids(stack) & ids and running(stack) <= NUM_WITNESSES,
+                within_s=WITHIN_S[way],
+            )
+        await check_records(client, ids)
+    if way == "gateway killed":
+        stack.gateways[0].start()
+        await asyncio.to_thread(stack.gateways[0].wait_until_ready)
+
+
+def hurt(way: str, stack: Stack, crowd: Crowd, proxy: TcpProxy) -> None:
+    match way:
+        case "cancelled":
+            crowd.cancel()
+        case "killed":
+            crowd.kill()
+        case "blackholed":
+            proxy.blackhole()
+        case "gateway killed":
+            stack.gateways[0].kill()
+
+
+async def check_records(client: AsyncClient, ids: set[str]) -> None:
+    """Each says CANCELLED, with the usage of exactly the tokens that it holds; every stage was met."""
+    num_tokens = []
+    for request_id in ids:
+        shown = await client.get_request(request_id)
+        assert shown.status == pb.REQUEST_STATUS_CANCELLED, shown
+        tokens = sum(len(choice.token_ids) for choice in shown.result.choices)
+        assert shown.usage.completion_tokens == tokens
+        assert bool(shown.usage.prompt_tokens) or not tokens
+        num_tokens.append(tokens)
+    assert sum(tokens > 0 for tokens in num_tokens) >= NUM_DECODING
+    num_slots = NUM_SEQS - NUM_DECODING - NUM_LONG  # of witnesses that have ended, too
+    assert num_tokens.count(0) >= NUM_QUEUED - num_slots

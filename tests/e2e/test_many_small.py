@@ -1,0 +1,48 @@
+"""Many tiny requests leave nothing behind but their results, which have a lifetime (B34)."""
+
+import asyncio
+
+import pytest
+
+from headrace.client import AsyncClient, build_request
+from tests.support.stack import SIMULATED, Stack, running_stack
+from tests.support.witnesses import witnessed
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+NUM_ROUNDS, NUM_BATCHES, NUM_REQUESTS = 3, 3, 100
+# What buffers of connections and Redis' own bookkeeping may differ by; a record has a kilobyte, an entry some hundred bytes.
+MOST_MORE_BYTES = 200_000
+ASKED = {"model": "sim", "max_tokens": 1, "temperature": 0.0}
+
+
+async def test_memory_is_flat_under_tiny_requests():
+    """PELZERO after each round, and without the results Redis is as large behind the last round as behind the first."""
+    with running_stack(worker_flags=[*SIMULATED, "--max-seqs", "256"]) as stack:
+        async with AsyncClient(stack.targets) as client:
+            sizes = []
+            for _ in range(NUM_ROUNDS):
+                async with witnessed(stack, client, count=2, tokens=20):
+                    await asyncio.gather(*(one_batch(client) for _ in range(NUM_BATCHES)))
+                sizes.append(await asyncio.to_thread(size_without_results, stack))
+            print(sizes)
+            assert sizes[-1] - sizes[0] < MOST_MORE_BYTES
+
+
+async def one_batch(client: AsyncClient) -> None:
+    requests = [build_request(f"tiny {number}", **ASKED) for number in range(NUM_REQUESTS)]
+    answered = 0
+    async for outcome in client.batch(requests):
+        assert outcome.response.usage.completion_tokens == 1, outcome
+        answered += 1
+    assert answered == NUM_REQUESTS
+
+
+def size_without_results(stack: Stack) -> int:
+    """Bytes that Redis uses once the results are gone, each of which has a lifetime."""
+    redis = stack.redis_client()
+    results = list(redis.scan_iter("hr:*:req:*", count=1000))
+    assert len(results) >= NUM_BATCHES * NUM_REQUESTS
+    assert all(0 < redis.pttl(key) <= 600_000 for key in results[:50])
+    redis.delete(*results)
+    return redis.info("memory")["used_memory"]

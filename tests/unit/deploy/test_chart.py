@@ -1,0 +1,211 @@
+"""The Helm chart: valid for Kubernetes, and every command, port, probe and setting in it exists in the code."""
+
+import copy
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from helm_python import HelmError, lint
+from opentelemetry.sdk.resources import Resource
+
+from common.metrics import Metrics
+from common.readiness import Liveness, Readiness
+from common.settings import read_settings
+from common.status_endpoint import StatusEndpoint
+from gateway import app as gateway_app
+from gateway.settings import GatewaySettings
+from scheduler import serve as scheduler_serve
+from scheduler.settings import SchedulerSettings
+from tests.support.chart import CHART, EVERYTHING, REDIS, manifests, pods
+from worker.settings import WorkerSettings
+
+ROOT = Path(__file__).parents[3]
+SETTINGS: dict[str, type] = {
+    "gateway": GatewaySettings,
+    "scheduler": SchedulerSettings,
+    "worker": WorkerSettings,
+}
+HEALTH_NAMES = {
+    "gateway": {"", gateway_app.INFERENCE, gateway_app.ADMIN},
+    "scheduler": {"", scheduler_serve.WORKERS},
+}
+KUBERNETES = ("1.29", "1.34")
+# Of operators, whose schemas are not Kubernetes' own.
+FOREIGN = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
+VALUES = pytest.mark.parametrize("values", [REDIS, EVERYTHING], ids=["least", "everything"])
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@VALUES
+def test_kubernetes_accepts_it(values, version):
+    """Each manifest fits the schema of the oldest and the newest version that is supported, unknown fields refused."""
+    documents = manifests(values)
+    for document in documents:
+        if document["kind"] not in FOREIGN:
+            kubernetes_validate.validate(document, version, strict=True)
+    assert {one["kind"] for one in documents} >= {
+        *("Deployment", "Service", "PodDisruptionBudget", "Secret", "NetworkPolicy"),
+        "PersistentVolumeClaim",
+    }
+
+
+def test_lint_and_schema():
+    """Helm finds nothing, a wrong value is refused, and Redis has to be named."""
+    assert not lint(CHART)["errors"]
+    with pytest.raises(HelmError, match="where is Redis"):
+        manifests({})
+    with pytest.raises(HelmError):
+        manifests({**REDIS, "gateway": {"stopGraceS": "long"}})
+    with pytest.raises(HelmError):
+        manifests({**REDIS, "redis": {"adress": "x"}})
+
+
+def service_containers(values) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Service, pod and container of everything that runs a service."""
+    return [
+        (container["name"], pod["spec"], container)
+        for _, pod in pods(values)
+        for container in pod["spec"]["containers"]
+        if container["name"] in SETTINGS
+    ]
+
+
+def settings_of(service: str, container: dict[str, Any]) -> Any:
+    """The settings that the service would read in the container."""
+    environment = {}
+    for variable in container["env"]:
+        value = variable.get("value") or "redis://secret:6379/0"
+        if "fieldRef" in variable.get("valueFrom", {}):
+            value = "10.0.0.1"
+        environment[variable["name"]] = value.replace("$(POD_IP)", "10.0.0.1")
+    return read_settings(SETTINGS[service], [], environment, prog=f"headrace-{service}")
+
+
+@VALUES
+def test_commands_and_settings_exist(values):
+    """Each command is one that the package installs, and reads its environment without complaint."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    found = service_containers(values)
+    assert {service for service, _, _ in found} == SETTINGS.keys()
+    for service, _, container in found:
+        (command,) = container["command"]
+        assert scripts[command] == f"{service}.__main__:main"
+        settings = settings_of(service, container)
+        assert settings.metrics_host == "0.0.0.0"
+        if service == "gateway":
+            assert settings.require_keys
+            assert settings.admin_key
+        if service == "scheduler":
+            assert settings.advertise_address == "10.0.0.1:50052"
+
+
+@VALUES
+def test_ports_and_probes_exist(values):
+    """What is exposed is what the service binds by default; probes ask for paths and names that are answered."""
+    with StatusEndpoint("127.0.0.1", 0, Metrics(Resource({})), Readiness(), Liveness()) as served:
+        paths = {path for path in ("/livez", "/readyz", "/") if served.answer(path, "")[0] != 404}
+    for service, _, container in service_containers(values):
+        settings = settings_of(service, container)
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports["metrics"] == settings.metrics_port
+        if service != "worker":
+            assert ports["grpc"] == settings.grpc_port
+        if service == "gateway":
+            assert ports["http"] == settings.chosen_http_port
+            assert settings.http_host == "0.0.0.0"
+        for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
+            probe = container[kind]
+            if "grpc" in probe:
+                assert probe["grpc"]["port"] == ports["grpc"]
+                assert probe["grpc"]["service"] in HEALTH_NAMES[service]
+            else:
+                assert probe["httpGet"]["port"] in ports
+                assert probe["httpGet"]["path"] in paths
+
+
+@VALUES
+def test_services_lead_to_ports_of_their_pods(values):
+    """Each port of a Service is a named port of the pods that it selects; so is each port of a policy."""
+    templates = [pod for _, pod in pods(values)]
+    for document in manifests(values):
+        if document["kind"] not in ("Service", "NetworkPolicy", "PodDisruptionBudget"):
+            continue
+        spec = document["spec"]
+        selector = spec.get("podSelector", spec.get("selector"))
+        selector = selector.get("matchLabels", selector)
+        chosen = [t for t in templates if selector.items() <= t["metadata"]["labels"].items()]
+        assert chosen, (document["kind"], document["metadata"]["name"])
+        wanted = {port["targetPort"] for port in spec.get("ports", ())}
+        wanted |= {port["port"] for rule in spec.get("ingress", ()) for port in rule["ports"]}
+        for template in chosen:
+            names = {p["name"] for c in template["spec"]["containers"] for p in c["ports"]}
+            assert wanted <= names
+
+
+@VALUES
+def test_a_stop_has_the_time_it_needs(values):
+    """Kubernetes kills only after the service's own grace, of which a worker's drain is a part."""
+    for service, pod, container in service_containers(values):
+        settings = settings_of(service, container)
+        assert pod["terminationGracePeriodSeconds"] > settings.stop_grace_s + 5
+        if service == "worker":
+            assert settings.stop_grace_s > settings.drain_grace_s
+
+
+@VALUES
+def test_pods_are_confined(values):
+    """No root, no writable file system, no capabilities, no variables that Kubernetes makes up."""
+    for name, pod in pods(values):
+        spec = pod["spec"]
+        assert spec["enableServiceLinks"] is False, name
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        for container in [*spec["containers"], *spec.get("initContainers", ())]:
+            confined = container["securityContext"]
+            assert confined["readOnlyRootFilesystem"] is True
+            assert confined["allowPrivilegeEscalation"] is False
+            assert confined["capabilities"]["drop"] == ["ALL"]
+
+
+def test_workers_scale_by_our_own_queue_metric():
+    """The autoscaler's query names metrics that exist, of this model, and keeps workers while Prometheus is away."""
+    (scaled,) = [one for one in manifests(EVERYTHING) if one["kind"] == "ScaledObject"]
+    (trigger,) = scaled["spec"]["triggers"]
+    query = trigger["metadata"]["query"]
+    source = (ROOT / "common/metrics.py").read_text()
+    names = re.findall(r"headrace_\w+", query)
+    assert len(names) == 2
+    assert all(f'"{name}"' in source for name in names)
+    assert query.count('model_name="default"') == 2
+    assert scaled["spec"]["fallback"]["behavior"] == "currentReplicasIfHigher"
+    (deployment,) = [one for one in manifests(EVERYTHING) if one["metadata"]["name"] == "hr-worker-default" and one["kind"] == "Deployment"]  # fmt: skip
+    assert "replicas" not in deployment["spec"], "the autoscaler's business"
+
+
+def test_gateways_without_keys_say_so():
+    """Required by default; whoever does without has decided it."""
+    (name,) = {s for s, _, _ in service_containers(REDIS)} & {"gateway"}
+    values = {**REDIS, "gateway": {"keys": {"required": False}}}
+    (container,) = [c for service, _, c in service_containers(values) if service == name]
+    settings = settings_of(name, container)
+    assert settings.allow_unauthenticated
+    assert not settings.require_keys
+    assert len([one for one in manifests(values) if one["kind"] == "Secret"]) == 1
+
+
+def test_models_are_filled_once_and_checked():
+    """Other checksums make another job; workers wait for exactly the contents that they are meant to serve."""
+    changed = copy.deepcopy(EVERYTHING)
+    changed["models"]["checksums"] = "1  default/config.json\n"
+    jobs = [
+        {one["metadata"]["name"] for one in manifests(values) if one["kind"] == "Job"}
+        for values in (EVERYTHING, changed)
+    ]
+    assert len(jobs[0] | jobs[1]) == 2
+    ((_, job),) = [one for one in pods(EVERYTHING) if one[0] in jobs[0]]
+    assert "sha256sum -c" in job["spec"]["containers"][0]["command"][2]
+    worker = next(pod for name, pod in pods(EVERYTHING) if name == "hr-worker-default")
+    assert "SHA256SUMS" in worker["spec"]["initContainers"][0]["command"][2]

@@ -1,0 +1,104 @@
+"""Dockerfiles and compose: accepted by their linters, and what they name exists in the code."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from common.settings import read_settings
+from gateway.settings import HTTP_PORT, GatewaySettings
+from scheduler.settings import SchedulerSettings
+from worker.settings import WorkerSettings
+
+ROOT = Path(__file__).parents[3]
+BIN = Path(sys.executable).parent
+DOCKERFILES = sorted((ROOT / "deploy/docker").glob("*.Dockerfile"))
+COMPOSE = ROOT / "deploy/compose/compose.yaml"
+SETTINGS: dict[str, type] = {
+    "headrace-gateway": GatewaySettings,
+    "headrace-scheduler": SchedulerSettings,
+    "headrace-worker": WorkerSettings,
+}
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
+def test_dockerfile(file: Path):
+    """hadolint finds nothing; extras, commands and ports are the project's; nothing runs as root."""
+    done = subprocess.run(
+        [BIN / "hadolint", file], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = file.read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(re.findall(r"'\.\[(\w+)\]'", text)) <= project["optional-dependencies"].keys()
+    commands = re.findall(r'ENTRYPOINT \["([\w-]+)"\]', text)
+    assert commands
+    assert set(commands) <= project["scripts"].keys()
+    exposed = {int(p) for line in re.findall(r"EXPOSE (.+)", text) for p in line.split()}
+    known = {
+        getattr(cls, name)
+        for command in commands
+        for cls in [SETTINGS[command]]
+        for name in ("grpc_port", "metrics_port")
+        if hasattr(cls, name)
+    }
+    if "headrace-gateway" in commands:
+        known.add(HTTP_PORT)
+    assert exposed == known
+    assert "USER 10001" in text
+    assert "--constraint deploy/constraints.txt" in text
+
+
+def services() -> dict[str, Any]:
+    return yaml.safe_load(COMPOSE.read_text())["services"]
+
+
+def test_compose_fits_its_schema():
+    """By the published schema of compose files."""
+    done = subprocess.run(
+        [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_compose_settings_and_files_exist():
+    """Each service reads its environment without complaint, stops in time, and mounts files that are there."""
+    seen = set()
+    for name, service in services().items():
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                assert (COMPOSE.parent / source).exists(), (name, source)
+        if service["image"] not in SETTINGS:
+            continue
+        seen.add(service["image"])
+        environment = {k: str(v) for k, v in service["environment"].items()}
+        environment = {k: re.sub(r"\$\{\w+:-(.*)\}", r"\1", v) for k, v in environment.items()}
+        settings: Any = read_settings(SETTINGS[service["image"]], [], environment, prog=name)
+        assert float(service["stop_grace_period"].removesuffix("s")) > settings.stop_grace_s
+        if service["image"] == "headrace-scheduler":
+            assert settings.advertise_address.partition(":")[0] == name
+        if service["image"] == "headrace-worker":
+            assert {address.partition(":")[0] for address in settings.schedulers} <= set(
+                services()
+            )
+    assert seen == SETTINGS.keys()
+
+
+def test_prometheus_scrapes_every_service_by_the_names_of_the_rules():
+    """Jobs, hosts and ports of the scrape configuration are those of the compose file."""
+    config = yaml.safe_load((COMPOSE.parent / "prometheus.yml").read_text())
+    for scrape in config["scrape_configs"]:
+        (found,) = scrape["dns_sd_configs"]
+        for host in found["names"]:
+            assert services()[host]["image"] == scrape["job_name"]
+        assert found["port"] == SETTINGS[scrape["job_name"]].metrics_port  # type: ignore[attr-defined]

@@ -1,0 +1,225 @@
+// Quantized activations times weights of several formats. Included by kernels.h.
+//
+// All formats work in tiles of 32 outputs and groups of 64 inputs, sum whole numbers exactly, and add up the groups'
+// floats in the order of the inputs; so every instruction set and every tile gives a row the same bits.
+
+// What a tile's rows share: one row's bytes, scale and sums of a group of 64 inputs.
+struct Group {
+  const int8_t* q;      // of the first row
+  int stride;           // from row to row
+  const float* scales;  // likewise, of this group
+  int scale_stride;
+  const int32_t* sums;  // of the group's two halves
+};
+
+// A step of four inputs, for all rows of a tile.
+#define HK_STEP(dot, w0, w1, at)                                        \
+  HK_UNROLL for (int r = 0; r < ROWS; r++) {                            \
+    const X x = spread(in.q + (size_t)r * in.stride + (at));            \
+    dots[r][0] = dot(dots[r][0], w0, x);                                \
+    dots[r][1] = dot(dots[r][1], w1, x);                                \
+  }
+#define HK_UNROLL _Pragma("GCC unroll 8")
+
+// Bytes [16 steps of four inputs][32 outputs][4], 128 too large; rows are scaled at the end.
+struct Int8Rows {
+  static constexpr size_t kGroupBytes = 2048;
+  static constexpr bool kScalesRows = true;
+
+  template <int ROWS>
+  static inline void add_group(const Group& in, const uint8_t* w, F acc[ROWS][2]) {
+    D dots[ROWS][2];
+    for (int r = 0; r < ROWS; r++) {
+      const int32_t* sums = in.sums + r * in.scale_stride * 2;
+      dots[r][0] = dots[r][1] = begin_offset(sums[0] + sums[1]);
+    }
+#pragma GCC unroll 4
+    for (int s = 0; s < 16; s++, w += 128) {
+      const W w0 = load_bytes(w), w1 = load_bytes(w + 64);
+      HK_STEP(dot_offset, w0, w1, s * 4)
+    }
+    for (int r = 0; r < ROWS; r++) {
+      const F scale = set1(in.scales[r * in.scale_stride]);
+      for (int c = 0; c < 2; c++) acc[r][c] = fma(to_float(dots[r][c]), scale, acc[r][c]);
+    }
+  }
+};
+
+// Two blocks of 32 inputs: bytes [8 steps][32 outputs][4], 128 too large, then a half precision scale for each output.
+struct Blocks8 {
+  static constexpr size_t kBlockBytes = 1024 + 64, kGroupBytes = 2 * kBlockBytes;
+  static constexpr bool kScalesRows = false;
+
+  template <int ROWS>
+  static inline void add_group(const Group& in, const uint8_t* w, F acc[ROWS][2]) {
+    for (int b = 0; b < 2; b++) {
+      D dots[ROWS][2];
+      for (int r = 0; r < ROWS; r++)
+        dots[r][0] = dots[r][1] = begin_offset(in.sums[r * in.scale_stride * 2 + b]);
+#pragma GCC unroll 4
+      for (int s = 0; s < 8; s++, w += 128) {
+        const W w0 = load_bytes(w), w1 = load_bytes(w + 64);
+          HK_STEP(dot_offset, w0, w1, b * 32 + s * 4)
+      }
+      const uint16_t* halves = reinterpret_cast<const uint16_t*>(w);
+      const F factor[2] = {load_halves(halves), load_halves(halves + 16)};
+      w += 64;
+      for (int r = 0; r < ROWS; r++) {
+        const F scale = set1(in.scales[r * in.scale_stride]);
+        for (int c = 0; c < 2; c++) acc[r][c] = fma(mul(to_float(dots[r][c]), factor[c]), scale, acc[r][c]);
+      }
+    }
+  }
+};
+
+// Two blocks of 32 inputs: nibbles [4 steps][32 outputs][4], whose upper halves belong to the steps 4 to 7; then a scale
+// and a smallest value for each output, in half precision.
+struct Blocks4 {
+  static constexpr size_t kBlockBytes = 512 + 128, kGroupBytes = 2 * kBlockBytes;
+  static constexpr bool kScalesRows = false;
+
+  template <int ROWS>
+  static inline void add_group(const Group& in, const uint8_t* w, F acc[ROWS][2]) {
+    for (int b = 0; b < 2; b++) {
+      D dots[ROWS][2];
+      for (int r = 0; r < ROWS; r++) dots[r][0] = dots[r][1] = no_dots();
+#pragma GCC unroll 4
+      for (int s = 0; s < 4; s++, w += 128) {
+        const W w0 = load_bytes(w), w1 = load_bytes(w + 64);
+          const W low0 = low_nibbles(w0), low1 = low_nibbles(w1);
+        HK_STEP(dot_small, low0, low1, b * 32 + s * 4)
+        const W high0 = high_nibbles(w0), high1 = high_nibbles(w1);
+        HK_STEP(dot_small, high0, high1, b * 32 + s * 4 + 16)
+      }
+      const uint16_t* halves = reinterpret_cast<const uint16_t*>(w);
+      const F factor[2] = {load_halves(halves), load_halves(halves + 16)};
+      const F least[2] = {load_halves(halves + 32), load_halves(halves + 48)};
+      w += 128;
+      for (int r = 0; r < ROWS; r++) {
+        const float step = in.scales[r * in.scale_stride];
+        const F scale = set1(step);
+        // Each value of the block has the smallest one in it: times the sum of the inputs.
+        const F total = set1((float)in.sums[r * in.scale_stride * 2 + b] * (-1.0f / 128.0f) * step);
+        for (int c = 0; c < 2; c++) {
+          acc[r][c] = fma(mul(to_float(dots[r][c]), factor[c]), scale, acc[r][c]);
+          acc[r][c] = fma(least[c], total, acc[r][c]);
+        }
+      }
+    }
+  }
+};
+
+#undef HK_STEP
+
+// One tile of 32 outputs for ROWS rows: out [ROWS][32].
+template <class Format, int ROWS>
+static inline void multiply(const Quantized& in, size_t first, int k, const uint8_t* w, float* out) {
+  const int groups = k / 64;
+  F acc[ROWS][2];
+  for (int r = 0; r < ROWS; r++) acc[r][0] = acc[r][1] = zero();
+  Group group = {in.q + first * k, k, in.scales + first * groups, groups, in.sums + first * groups * 2};
+  for (int g = 0; g < groups; g++) {
+    Format::template add_group<ROWS>(group, w, acc);
+    w += Format::kGroupBytes;
+    group.q += 64;
+    group.scales++;
+    group.sums += 2;
+  }
+  for (int r = 0; r < ROWS; r++) {
+    store(out + r * 32, acc[r][0]);
+    store(out + r * 32 + 16, acc[r][1]);
+  }
+}
+
+// How many of the rows that are left the next tile takes.
+static inline int tile_rows(int left) {
+  return left <= kMatmulRows ? left : left < 2 * kMatmulRows ? (left + 1) / 2 : kMatmulRows;
+}
+
+// ROWS at most kMatmulRows; chosen at run time for the last rows.
+template <class Format, int ROWS>
+static inline void multiply_some(int rows, const Quantized& in, size_t first, int k, const uint8_t* w, float* out) {
+  if (rows == ROWS)
+    multiply<Format, ROWS>(in, first, k, w, out);
+  else if constexpr (ROWS > 1)
+    multiply_some<Format, ROWS - 1>(rows, in, first, k, w, out);
+}
+
+// The rows and the outputs of an item: tiles of outputs, each in parts of rows_per_item rows.
+struct Part {
+  int tile, first, last;
+  Part(const Args& a, int item) {
+    const int parts = (a.rows + a.rows_per_item - 1) / a.rows_per_item;
+    tile = item / parts;
+    first = item % parts * a.rows_per_item;
+    last = first + a.rows_per_item < a.rows ? first + a.rows_per_item : a.rows;
+  }
+};
+
+template <class Format>
+static inline void matmul_in(const Args& a, int item) {
+  const Part part(a, item);
+  const int n = a.linear->n, k = a.linear->k;
+  const uint8_t* w = a.linear->weights + (size_t)part.tile * (k / 64) * Format::kGroupBytes;
+  F scale[2], bias[2] = {zero(), zero()};
+  for (int c = 0; c < 2; c++) {
+    const int column = part.tile * 32 + c * 16;
+    scale[c] = Format::kScalesRows ? load(a.linear->scales + column) : zero();
+    if (a.linear->bias) bias[c] = load(a.linear->bias + column);
+  }
+  for (int first = part.first, count; first < part.last; first += count) {
+    count = tile_rows(part.last - first);
+    alignas(64) float tile[kMatmulRows * 32];
+    multiply_some<Format, kMatmulRows>(count, a.in, first, k, w, tile);
+    for (int r = 0; r < count; r++)
+      for (int c = 0; c < 2; c++) {
+        float* at = a.out + (size_t)(first + r) * n + part.tile * 32 + c * 16;
+        const F sum = load(tile + r * 32 + c * 16);
+        const F value = Format::kScalesRows ? fma(sum, scale[c], bias[c]) : add(sum, bias[c]);
+        store(at, a.accumulate ? add(load(at), value) : value);
+      }
+  }
+}
+
+static void matmul(const Args& a, int item) {
+  if (a.linear->format == HK_BLOCKS4) return matmul_in<Blocks4>(a, item);
+  if (a.linear->format == HK_BLOCKS8) return matmul_in<Blocks8>(a, item);
+  matmul_in<Int8Rows>(a, item);
+}
+
+// 64 outputs of the gate and the 64 of up that belong to them give one quantized group.
+template <class Format>
+static inline void gate_up_in(const Args& a, int item) {
+  const Part part(a, item);
+  const int k = a.linear->k, groups = a.linear->n / 128;
+  const size_t tile_bytes = (size_t)(k / 64) * Format::kGroupBytes;
+  const uint8_t* w = a.linear->weights + (size_t)part.tile * 4 * tile_bytes;
+  const float* scales = a.linear->scales + (size_t)part.tile * 128;
+  for (int first = part.first, count; first < part.last; first += count) {
+    count = tile_rows(part.last - first);
+    alignas(64) float tiles[4][kMatmulRows * 32];
+    for (int i = 0; i < 4; i++)
+      multiply_some<Format, kMatmulRows>(count, a.in, first, k, w + (size_t)i * tile_bytes, tiles[i]);
+    for (int r = 0; r < count; r++) {
+      F v[4];
+      for (int i = 0; i < 4; i++) {
+        const int tile = i / 2, at = r * 32 + (i % 2) * 16;
+        F gate = load(tiles[tile] + at), up = load(tiles[2 + tile] + at);
+        if (Format::kScalesRows) {
+          gate = mul(gate, load(scales + i * 16));
+          up = mul(up, load(scales + 64 + i * 16));
+        }
+        const F sigmoid = div(set1(1.0f), add(set1(1.0f), exponential(sub(zero(), gate))));
+        v[i] = mul(mul(gate, sigmoid), up);
+      }
+      const size_t at = (size_t)(first + r) * groups + part.tile;
+      quantize_group(v, a.result.q + at * 64, a.result.scales + at, a.result.sums + at * 2);
+    }
+  }
+}
+
+static void gate_up(const Args& a, int item) {
+  if (a.linear->format == HK_BLOCKS4) return gate_up_in<Blocks4>(a, item);
+  if (a.linear->format == HK_BLOCKS8) return gate_up_in<Blocks8>(a, item);
+  gate_up_in<Int8Rows>(a, item);
+}
