@@ -61,6 +61,10 @@ def record(request_id: RequestId) -> str:
     return f"hr:{{{request_id.partition}}}:req:{request_id}"
 
 
+EVERY_RECORD = "hr:{*}:req:*"
+"""Pattern of all records, for operators' searches alone."""
+
+
 def idempotency(tenant: str, key: str) -> str:
     """Hash with the request that a tenant's idempotency key stands for. TTL: IDEMPOTENCY_TTL_MS.
 
@@ -135,6 +139,11 @@ def quota(tenant: str) -> tuple[str, str, str]:
 def model_index() -> str:
     """Hash from model name to current revision. No TTL: a known model holds requests without workers."""
     return "hr:{cards}:index"
+
+
+def aliases() -> str:
+    """Hash from a name to the models that it points at. No TTL: operators decide about it."""
+    return "hr:{cards}:aliases"
 
 
 def partition_counts() -> str:

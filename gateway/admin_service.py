@@ -8,10 +8,13 @@ from common.streams.node import Node
 from common.streams.wake import order_drain
 from common.tracing import extract_context
 from common.wire import admin
+from common.wire.aliases import alias_of, alias_to_pb
 from common.wire.snapshot import PartitionStatus, WorkerStatus
+from gateway.aliases import Aliases
 from gateway.caller import Context, metadata_of
 from gateway.catalogue import Catalogue
 from gateway.dead_letters import DeadLetters
+from gateway.forgetting import Forgetting
 from gateway.queue_views import QueueViews, partitions_of
 from gateway.tenants import Tenants
 from headrace.v1 import admin_service_pb2 as pb
@@ -25,10 +28,6 @@ _DEFAULT_GRACE_MS = 60_000
 
 NOT_YET = frozenset(
     {
-        "SetModelAlias",
-        "ListModelAliases",
-        "PromoteModel",
-        "Forget",
         "SetLogLevel",
     }
 )
@@ -45,10 +44,14 @@ class AdminService(rpc.AdminServiceServicer):
         views: QueueViews,
         dead_letters: DeadLetters,
         tenants: Tenants,
+        forgetting: Forgetting,
+        aliases: Aliases,
     ) -> None:
         """Reads snapshots through ``views``, orders through ``node``."""
         self._dead_letters = dead_letters
         self._tenants = tenants
+        self._forgetting = forgetting
+        self._aliases = aliases
         self._node = node
         self._catalogue = catalogue
         self._views = views
@@ -147,6 +150,33 @@ class AdminService(rpc.AdminServiceServicer):
     ) -> pb.GetTenantResponse:
         """A tenant's limits, and what it uses of them."""
         return await self._tenants.get_tenant(request.tenant)
+
+    async def Forget(self, request: pb.ForgetRequest, context: Context) -> pb.ForgetResponse:
+        """What is stored about a tenant's requests, or about one, is deleted."""
+        return await self._forgetting.forget(request)
+
+    async def SetModelAlias(
+        self, request: pb.SetModelAliasRequest, context: Context
+    ) -> pb.SetModelAliasResponse:
+        """A name and its targets."""
+        alias = await self._aliases.set(alias_of(request.alias))
+        return pb.SetModelAliasResponse(alias=alias_to_pb(alias))
+
+    async def ListModelAliases(
+        self, request: pb.ListModelAliasesRequest, context: Context
+    ) -> pb.ListModelAliasesResponse:
+        """All names."""
+        await self._catalogue.first_look()
+        return pb.ListModelAliasesResponse(
+            aliases=[alias_to_pb(alias) for alias in self._catalogue.aliases]
+        )
+
+    async def PromoteModel(
+        self, request: pb.PromoteModelRequest, context: Context
+    ) -> pb.PromoteModelResponse:
+        """All traffic of a name to a revision, or back."""
+        alias = await self._aliases.promote(request.name, request.revision)
+        return pb.PromoteModelResponse(alias=alias_to_pb(alias))
 
     async def _queues(self, name: str) -> list[pb.Queue]:
         model = await self._catalogue.get(name)

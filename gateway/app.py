@@ -14,13 +14,16 @@ from common.streams.node import Node
 from gateway.access import Access
 from gateway.admin_service import NOT_YET, AdminService
 from gateway.admit import Admission
+from gateway.aliases import Aliases
 from gateway.attachment import Attachment
+from gateway.audit import AuditLog
 from gateway.background import Background
 from gateway.boundary import Boundary
 from gateway.caller import Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
 from gateway.dead_letters import DeadLetters
+from gateway.forgetting import Forgetting
 from gateway.generation import Generation
 from gateway.http.routes import HttpParts, Routes
 from gateway.http.server import HttpServer
@@ -50,7 +53,7 @@ async def serve(settings: GatewaySettings, runtime: Runtime) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             gateway = Gateway(settings, runtime, node, tasks)
-            with gateway.tokenizer:
+            with gateway.tokenizer, gateway.audit:
                 await gateway.run()
     finally:
         await node.close()
@@ -78,18 +81,28 @@ class Gateway:
             keepalive_s=settings.keepalive_s,
             resume_grace_s=settings.resume_grace_s,
         )
+        self.audit = AuditLog(settings.audit_log, log)
         self._stories = Stories(
-            runtime.tracing, runtime.metrics, log, trace_content=settings.trace_content
+            runtime.tracing,
+            runtime.metrics,
+            log,
+            self.audit,
+            trace_content=settings.trace_content,
         )
         self._catalogue = Catalogue(node, log)
         self._views = QueueViews(node, self._catalogue, log)
         self.tokenizer = PromptTokenizer(settings.tokenizer_threads)
         access = Access(node, requires_keys=settings.require_keys, admin_key=settings.admin_key)
         self._callers = Callers(access)
+        self._tls = settings.server_tls(log)
         self._server = grpc.aio.server(
             interceptors=[
                 Boundary(
-                    log, runtime.metrics.rpc_server_call_duration, self._admit, not_yet=NOT_YET
+                    log,
+                    runtime.metrics.rpc_server_call_duration,
+                    self._admit,
+                    self.audit,
+                    not_yet=NOT_YET,
                 )
             ],
             options=[
@@ -142,9 +155,15 @@ class Gateway:
         dead_letters = DeadLetters(
             self._node, self._catalogue, admission, self._relay, runtime.log
         )
-        admin = AdminService(
-            self._node, self._catalogue, self._views, dead_letters, Tenants(self._node)
-        )  # type: ignore[abstract]
+        admin = AdminService(  # type: ignore[abstract]
+            self._node,
+            self._catalogue,
+            self._views,
+            dead_letters,
+            Tenants(self._node),
+            Forgetting(self._node, self._catalogue),
+            Aliases(self._node, self._catalogue),
+        )
         admin_rpc.add_AdminServiceServicer_to_server(admin, self._server)
         reflection.enable_server_reflection(
             [INFERENCE, ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
@@ -158,11 +177,14 @@ class Gateway:
                 views=self._views,
                 readiness=runtime.readiness,
                 log=runtime.log,
+                audit=self.audit,
                 max_body_bytes=settings.max_message_bytes,
             )
         )
         try:
-            return HttpServer(routes.app(), settings.http_host, settings.chosen_http_port)
+            return HttpServer(
+                routes.app(), settings.http_host, settings.chosen_http_port, self._tls
+            )
         except OSError as error:
             address = f"{settings.http_host}:{settings.chosen_http_port}"
             raise CannotServe(f"--http-port: cannot bind {address}") from error
@@ -210,6 +232,8 @@ class Gateway:
 
     def _bind(self, address: str) -> int:
         try:
+            if self._tls is not None:
+                return self._server.add_secure_port(address, self._tls.grpc_credentials())
             return self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise CannotServe(f"--grpc-port: cannot bind {address}") from error

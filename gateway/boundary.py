@@ -18,15 +18,19 @@ from common.errors import (
     InternalFailure,
     InvalidRequest,
     NotImplementedYet,
+    Unauthenticated,
 )
 from common.logs import Log
 from common.telemetry_names import RPC_METHOD, RPC_RESPONSE_STATUS_CODE
 from common.wire.status import code_of, status_of
+from gateway.audit import AuditLog
 from gateway.caller import MAX_ECHO_CHARS, Context, metadata_of
 
 DETAILS_KEY = "grpc-status-details-bin"
 ECHO_KEY = "x-request-id"
 _OURS = "/headrace.v1."
+_ADMIN = "/headrace.v1.AdminService/"
+_SUBJECTS = ("tenant", "key_id", "worker_id", "request_id", "level", "name")
 
 
 class _Refused(Exception):
@@ -54,7 +58,13 @@ class Boundary(grpc.aio.ServerInterceptor):
     """Wraps each of our handlers once, when it is looked up."""
 
     def __init__(
-        self, log: Log, duration: Histogram, admit: Admit, *, not_yet: Collection[str] = ()
+        self,
+        log: Log,
+        duration: Histogram,
+        admit: Admit,
+        audit: AuditLog,
+        *,
+        not_yet: Collection[str] = (),
     ) -> None:
         """``log`` gets what was not expected, ``duration`` each call; methods ``not_yet`` there are answered here.
 
@@ -62,6 +72,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         no method can forget to ask.
         """
         self._duration = duration
+        self._audit = audit
         self._log = log
         self._admit = admit
         self._not_yet = frozenset(not_yet)
@@ -98,8 +109,15 @@ class Boundary(grpc.aio.ServerInterceptor):
             try:
                 answer = await self._guard(method, behaviour, request, context)
                 code = grpc.StatusCode.OK
+                self._audit_order(method, request, "ok")
             except _Refused as refused:
                 code = code_of(refused.error)
+                if isinstance(refused.error, Unauthenticated):
+                    self._audit.write(
+                        "unauthenticated", method=method, decision=refused.error.reason
+                    )
+                else:
+                    self._audit_order(method, request, refused.error.reason)
                 await abort(context, refused.error)
             finally:
                 labels = {RPC_METHOD: method[1:], RPC_RESPONSE_STATUS_CODE: code.name}
@@ -108,6 +126,14 @@ class Boundary(grpc.aio.ServerInterceptor):
 
         place = "unary_stream" if handler.response_streaming else "unary_unary"
         return handler._replace(**{"request_deserializer": deserialize, place: guarded})
+
+    def _audit_order(self, method: str, request: Any, decision: str) -> None:
+        """What an operator ordered; looking changes nothing, and is not on record."""
+        name = method.rpartition("/")[2]
+        if method.startswith(_ADMIN) and not name.startswith(("List", "Get", "Watch")):
+            given = {field.name: value for field, value in request.ListFields()}
+            subject = {key: str(given[key]) for key in _SUBJECTS if key in given}
+            self._audit.write("ordered", method=method, decision=decision, **subject)
 
     async def _guard(
         self, method: str, behaviour: Callable[..., Any], request: Any, context: Context

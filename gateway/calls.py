@@ -57,6 +57,7 @@ class Calls:
         draft = draft_of(request, caller.priority, caller.idempotency_key)
         with self.stories.telling(draft, caller, is_stream=False) as story:
             async with self._open(draft, caller, story) as opened:
+                self.stories.accepted(story, caller)
                 choices = await self._delivery(opened, story).collect()
                 assert story.finish is not None
                 _end(tell, opened, story, story.finish)
@@ -80,6 +81,7 @@ class Calls:
         draft = draft_of(request, caller.priority, caller.idempotency_key)
         with self.stories.telling(draft, caller, is_stream=True) as story:
             async with self._open(draft, caller, story) as opened:
+                self.stories.accepted(story, caller)
                 await write(public.accepted_event(opened.facts, 0))
                 finish = await self._delivery(opened, story).stream(write)
                 _end(tell, opened, story, finish)

@@ -4,21 +4,25 @@ A known revision is decoded once. While Redis is away what is known stays known:
 """
 
 import asyncio
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from common.aliases import Alias, Target, choose
 from common.domain import Partition
 from common.errors import HeadraceError, InternalFailure, NotFound, Unavailable
 from common.logs import Log
 from common.model_card import ModelCard
 from common.streams import cards
+from common.streams.aliases import read_aliases
 from common.streams.node import Node
 from common.streams.snapshots import read_snapshot
+from common.wire.aliases import decode_alias
 from common.wire.card import decode_card
 from common.wire.records import UndecodableError
 from common.wire.snapshot import PartitionStatus, decode_status
 from gateway.model import BadCard, Model, build_model
-from gateway.revision import Served, served_revision
+from gateway.revision import partitions_serving, served_revision
 
 # With the two seconds of an admission, a caller learns within about three that Redis is away.
 _LOOKUP_BOUND_S = 1.0
@@ -26,13 +30,15 @@ REFRESH_S = 1.0
 
 
 class Catalogue:
-    """Models by name, at the revision that new requests get."""
+    """Models by name, at the revision that new requests get, and names that point at models."""
 
     def __init__(self, node: Node, log: Log) -> None:
         """Knows nothing before the first refresh."""
         self._node = node
         self._log = log
         self._models: dict[str, Model] = {}
+        self._aliases: dict[str, Alias] = {}
+        self._pinned: dict[tuple[str, str], Model] = {}
         self._broken: dict[tuple[str, str], str] = {}
         self._refreshing = asyncio.Lock()
         self._has_looked = False
@@ -50,12 +56,12 @@ class Catalogue:
             Unavailable: not known here, and Redis cannot be reached.
             InternalFailure: its card cannot be used.
         """
-        if (model := self._models.get(name)) is not None:
+        if (model := self._resolve(name)) is not None:
             return model
         async with self._refreshing:
-            if name not in self._models:
+            if self._resolve(name) is None:
                 await self._load()
-        if (model := self._models.get(name)) is not None:
+        if (model := self._resolve(name)) is not None:
             return model
         for (broken, _), problem in self._broken.items():
             if broken == name:
@@ -63,6 +69,57 @@ class Catalogue:
                     f"the card of {name} cannot be used: {problem}", reason="BAD_MODEL_CARD"
                 )
         raise model_not_found(name)
+
+    @property
+    def aliases(self) -> Sequence[Alias]:
+        """The names that point at models, in order."""
+        return [self._aliases[name] for name in sorted(self._aliases)]
+
+    def alias(self, name: str) -> Alias | None:
+        """What a name stands for, if it is one."""
+        return self._aliases.get(name)
+
+    def names_of(self, model: str) -> Sequence[str]:
+        """The names that point at a model, beside its own."""
+        return [
+            alias.name
+            for alias in self.aliases
+            if alias.name != model and any(target.model == model for target in alias.current)
+        ]
+
+    async def has_revision(self, model: str, revision: str) -> bool:
+        """Whether a worker ever served it.
+
+        Raises:
+            Unavailable: Redis cannot be reached.
+        """
+        return await cards.has_card(self._node, model, revision, bound_s=_LOOKUP_BOUND_S)
+
+    async def refresh(self) -> None:
+        """Look now.
+
+        Raises:
+            Unavailable: Redis cannot be reached.
+        """
+        async with self._refreshing:
+            await self._load()
+
+    def _resolve(self, name: str) -> Model | None:
+        """The model that a request for ``name`` gets; a name is resolved anew for each, by the shares of its targets."""
+        alias = self._aliases.get(name)
+        if alias is None:
+            return self._models.get(name)
+        return self._at(choose(alias, self._is_served, random.random()))  # noqa: S311 - no secret
+
+    def _at(self, target: Target) -> Model | None:
+        model = self._models.get(target.model)
+        if model is not None and target.revision not in ("", model.card.revision):
+            return self._pinned.get((target.model, target.revision))
+        return model
+
+    def _is_served(self, target: Target) -> bool:
+        model = self._at(target)
+        return model is not None and bool(model.serving_partitions)
 
     @property
     def _knows_some(self) -> bool:
@@ -97,11 +154,43 @@ class Catalogue:
         self._broken = {k: v for k, v in self._broken.items() if k[0] in index}
         for name, newest in index.items():
             await self._refresh(name, newest)
+        await self._load_aliases()
         self._has_looked = True
+
+    async def _load_aliases(self) -> None:
+        found: dict[str, Alias] = {}
+        for name, data in (await read_aliases(self._node, bound_s=_LOOKUP_BOUND_S)).items():
+            try:
+                found[name] = decode_alias(data)
+            except UndecodableError as error:
+                self._log.error("alias skipped", alias=name, error=str(error))
+        wanted = {
+            (target.model, target.revision)
+            for alias in found.values()
+            for target in (*alias.current, *alias.fallback)
+            if target.revision and target.model in self._models
+        }
+        for gone in self._pinned.keys() - wanted:
+            del self._pinned[gone]
+        for model, revision in wanted:
+            if self._models[model].card.revision != revision:
+                await self._pin(model, revision)
+        self._aliases = found
+
+    async def _pin(self, name: str, revision: str) -> None:
+        count = self._models[name].num_partitions
+        model = self._pinned.get((name, revision)) or await self._build(name, revision)
+        if model is not None:
+            views = await self._views(name, count)
+            self._pinned[name, revision] = replace(
+                model,
+                num_partitions=count,
+                serving_partitions=partitions_serving(revision, views),
+            )
 
     async def _refresh(self, name: str, newest: str) -> None:
         count = await cards.partition_count(self._node, name, bound_s=_LOOKUP_BOUND_S)
-        served = await self._served(name, newest, count)
+        served = served_revision(newest, await self._views(name, count))
         model = self._models.get(name)
         if model is None or model.card.revision != served.revision:
             model = await self._build(name, served.revision)
@@ -110,13 +199,12 @@ class Catalogue:
                 model, num_partitions=count, serving_partitions=served.partitions
             )
 
-    async def _served(self, name: str, newest: str, num_partitions: int) -> Served:
-        views = {
+    async def _views(self, name: str, num_partitions: int) -> Mapping[int, PartitionStatus]:
+        return {
             index: view
             for index in range(num_partitions)
             if (view := await self._view(Partition(name, index))) is not None
         }
-        return served_revision(newest, views)
 
     async def _view(self, partition: Partition) -> PartitionStatus | None:
         """The leader's snapshot; None where there is none to be had: it is no reason not to know the model."""

@@ -10,7 +10,7 @@ the same id; of several who do only the first is its follower by that, and the o
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -176,6 +176,11 @@ class KeyedGeneration:
 
     async def _admit(self, use: _Use, claim: Claim, exits: AsyncExitStack) -> Opened | None:
         assert use.prepared is not None
+        model = claim.request_id.partition.model
+        if model != use.prepared.request.model:
+            # The claim is another caller's, for whom the same name stood for another model.
+            draft = replace(use.draft, model=model)
+            use.prepared = await self._preparation.prepare(draft, use.caller, use.story.trace)
         prepared = use.prepared.renamed(claim.request_id)
 
         def leave_late(name: str) -> None:

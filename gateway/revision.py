@@ -18,6 +18,15 @@ class Served:
     partitions: tuple[int, ...] = ()
 
 
+def partitions_serving(revision: str, views: Mapping[int, PartitionStatus]) -> tuple[int, ...]:
+    """The partitions in which a worker serves a revision."""
+    return tuple(
+        index
+        for index, view in sorted(views.items())
+        if any(w.model_revision == revision and not w.draining for w in view.workers)
+    )
+
+
 def served_revision(newest: str, views: Mapping[int, PartitionStatus]) -> Served:
     """The newest revision if a worker serves it or none serves any, else that of the worker that came last."""
     serving = {

@@ -157,4 +157,6 @@ class InferenceService(rpc.InferenceServiceServicer):
         return pb.GetModelResponse(model=self._model_to_pb(model))
 
     def _model_to_pb(self, model: Model) -> pb.Model:
-        return public.model_to_pb(model.card, self._parts.views.num_workers(model))
+        parts, card = self._parts, model.card
+        names = parts.catalogue.names_of(card.model)
+        return public.model_to_pb(card, parts.views.num_workers(model), names)

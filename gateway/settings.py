@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from common.domain import Priority
 from common.grpc_options import MAX_PUBLIC_MESSAGE_BYTES, PUBLIC_KEEPALIVE_S
@@ -11,6 +12,7 @@ from common.service_settings import ServiceSettings
 from common.setting_fields import above, at_least, between, port, setting
 from common.streams.addresses import problem_of
 from common.streams.admission import QueueBounds
+from common.tls_settings import ServerTlsSettings
 
 LONGEST_LIFE_S = LENGTHS.longest_life_s
 HTTP_PORT = 8080
@@ -32,7 +34,7 @@ def long_secret(value: str | None) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewaySettings(ServiceSettings):
+class GatewaySettings(ServiceSettings, ServerTlsSettings):
     """Where the gateway serves, what it lets in, and how long it waits for whom."""
 
     grpc_host: str = setting("127.0.0.1", help="address that the gRPC port is bound to")
@@ -60,6 +62,10 @@ class GatewaySettings(ServiceSettings):
         help="what operators' calls bear as their key; without it they are open, or closed where keys are required",
         check=long_secret,
         secret=True,
+    )
+    audit_log: Path | None = setting(
+        None,
+        help="file that gets a line of JSON for each decision: who, what, how much, never the text",
     )
     max_message_bytes: int = setting(
         MAX_PUBLIC_MESSAGE_BYTES, help="longest message from or to a client", check=at_least(1024)
@@ -101,12 +107,16 @@ class GatewaySettings(ServiceSettings):
             values = getattr(self, name)
             if len(values) not in (1, len(Priority)) or min(values) < 1:
                 yield f"--{name.replace('_', '-')}: one positive number, or four"
+        if self.audit_log is not None and not self.audit_log.parent.is_dir():
+            yield f"--audit-log: {self.audit_log.parent} is not a folder"
+        yield from self.tls_problems()
         for flag, host in (("--grpc-host", self.grpc_host), ("--http-host", self.http_host)):
-            if is_loopback(host) or self.allow_unauthenticated or self.require_keys:
+            if is_loopback(host) or self._is_guarded:
                 continue
             yield (
                 f"{flag}: {host} can be reached from other machines and callers are"
-                " not authenticated: --require-keys changes that, --allow-unauthenticated permits it"
+                " not authenticated: --require-keys or --tls-client-ca changes that,"
+                " --allow-unauthenticated permits it"
             )
 
     def bounds(self, priority: Priority) -> QueueBounds:
@@ -114,6 +124,11 @@ class GatewaySettings(ServiceSettings):
         place = sorted(Priority, reverse=True).index(priority)
         requests, tokens = self.queue_max_requests, self.queue_max_tokens
         return QueueBounds(requests[place % len(requests)], tokens[place % len(tokens)])
+
+    @property
+    def _is_guarded(self) -> bool:
+        """Whether callers are known, or are said not to matter."""
+        return self.require_keys or self.tls_client_ca is not None or self.allow_unauthenticated
 
     @property
     def chosen_http_port(self) -> int:

@@ -15,6 +15,7 @@ from common.metrics import Metrics, class_labels, model_labels
 from common.records import FinishRecord
 from common.tracing import SpanKind, Tracing, context_of
 from common.wire.status import code_of
+from gateway.audit import AuditLog
 from gateway.caller import Caller
 from gateway.draft import ChatPrompt, Draft
 from gateway.relay.events import Delta, Event
@@ -97,9 +98,16 @@ class Stories:
     """Tells them to traces, metrics and logs."""
 
     def __init__(
-        self, tracing: Tracing, metrics: Metrics, log: Log, *, trace_content: bool = False
+        self,
+        tracing: Tracing,
+        metrics: Metrics,
+        log: Log,
+        audit: AuditLog,
+        *,
+        trace_content: bool = False,
     ) -> None:
-        """Whatever ends is reported to all three; prompts and answers go to traces with ``trace_content`` only."""
+        """Whatever ends is reported to all of them; prompts and answers go to traces with ``trace_content`` only."""
+        self._audit = audit
         self._trace_content = trace_content
         self._tracing = tracing
         self._metrics = metrics
@@ -165,6 +173,7 @@ class Stories:
             finally:
                 span.set_attribute(names.RPC_RESPONSE_STATUS_CODE, code)
                 self._report(story, outcome)
+                self._audit_end(story, method, caller, outcome)
 
     def show_counters(self, model: str) -> None:
         """Let counters of a model begin at 0: what appears with its first event shows no increase by it."""
@@ -176,6 +185,32 @@ class Stories:
         for priority in Priority:
             refused = {**class_labels(model, priority), "reason": "QUEUE_FULL"}
             self._metrics.admission_refusals.add(0, refused)
+
+    def accepted(self, story: Story, caller: Caller) -> None:
+        """A request is in the queue, or is followed: whatever becomes of its gateway, that is on record."""
+        self._audit.write(
+            "accepted",
+            tenant=caller.tenant,
+            key_id=caller.identity.key_id,
+            model=story.model,
+            request_id=story.request_id,
+            client_request_id=story.client_request_id,
+        )
+
+    def _audit_end(self, story: Story, method: str, caller: Caller, outcome: str) -> None:
+        self._audit.write(
+            "ended" if story.mailbox is not None else "refused",
+            method=method,
+            tenant=caller.tenant,
+            key_id=caller.identity.key_id,
+            model=story.model,
+            request_id=story.request_id,
+            client_request_id=story.client_request_id,
+            decision=outcome,
+            finish_reason="" if story.finish is None else story.finish.reason.value,
+            prompt_tokens=story.usage.prompt_tokens,
+            completion_tokens=story.usage.completion_tokens,
+        )
 
     def _report(self, story: Story, outcome: str) -> None:
         now_s = monotonic_s()

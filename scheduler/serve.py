@@ -33,8 +33,13 @@ WORKERS = worker_service_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_n
 async def serve(settings: SchedulerSettings, runtime: Runtime) -> None:
     """Serve until ``runtime.stopping``."""
     server = grpc.aio.server(options=internal_server_options())
+    tls = settings.server_tls(runtime.log)
+    place = f"{settings.grpc_host}:{settings.grpc_port}"
     try:
-        port = server.add_insecure_port(f"{settings.grpc_host}:{settings.grpc_port}")
+        if tls is None:
+            port = server.add_insecure_port(place)
+        else:
+            port = server.add_secure_port(place, tls.grpc_credentials())
     except RuntimeError as error:
         raise CannotServe(
             f"--grpc-port: cannot bind {settings.grpc_host}:{settings.grpc_port}"

@@ -1,5 +1,6 @@
 """Settings of the scheduler."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from common.lengths import LENGTHS, milliseconds
@@ -10,13 +11,14 @@ from common.service_settings import (
 )
 from common.setting_fields import above, at_least, host_and_port, port, setting
 from common.streams.addresses import problem_of
+from common.tls_settings import ServerTlsSettings
 from scheduler.tenant_weights import problem_with
 
 DEFAULT_GRPC_PORT = 50052
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchedulerSettings(ServiceSettings):
+class SchedulerSettings(ServiceSettings, ServerTlsSettings):
     """What can be tuned about a scheduler."""
 
     redis_url: str = setting(
@@ -74,3 +76,7 @@ class SchedulerSettings(ServiceSettings):
         help="unwritten log records beyond which a gateway's new requests wait",
         check=at_least(1),
     )
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with several settings together."""
+        yield from self.tls_problems()

@@ -49,12 +49,20 @@ def main() -> None:
         prog="headrace-worker",
         about="Runs a model for the schedulers it dials.",
     )
+    if settings.check_quality is not None:
+        sys.exit(_check_quality(settings, settings.check_quality))
     code = run_service("worker", settings, lambda runtime: serve(settings, runtime))
     if is_loading():
         # Nothing interrupts a library that loads, and one whose thread outlives Python aborts the process.
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _check_quality(settings: WorkerSettings, file: str) -> int:
+    from worker.quality.check import check_quality  # a model's libraries, only when asked for
+
+    return check_quality(settings.for_model, file)
 
 
 async def serve(settings: WorkerSettings, runtime: Runtime) -> None:
@@ -181,7 +189,14 @@ def _dialer(
             meters.count_reconnect()
 
     parts = SessionParts(
-        identity, thread, live, monotonic_s, meters.observe, on_welcome, _compiler(card)
+        identity,
+        thread,
+        live,
+        monotonic_s,
+        meters.observe,
+        on_welcome,
+        _compiler(card),
+        settings.client_tls(),
     )
     return Dialer(settings.schedulers, lambda address: Session(parts, address), on_end=on_end)
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from common.domain import MODEL_NAME, Quantization
 from common.service_settings import WORKER_METRICS_PORT, ServiceSettings, metrics_port_setting
 from common.setting_fields import above, at_least, each, host_and_port, setting
+from common.tls_settings import ClientTlsSettings
 from worker.engine.model_settings import DEFAULT_MODEL, KvDtype, ModelSettings, RunnerKind
 from worker.faults import Fault
 from worker.simulated.settings import SimulatedSettings
@@ -28,12 +29,12 @@ def _parse_fault(text: str) -> tuple[Fault, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerSettings(ServiceSettings):
+class WorkerSettings(ServiceSettings, ClientTlsSettings):
     """Everything a worker can be told."""
 
     metrics_port: int = metrics_port_setting(WORKER_METRICS_PORT)
     schedulers: tuple[str, ...] = setting(
-        help="addresses of schedulers, host:port, to dial in turn", check=each(host_and_port)
+        (), help="addresses of schedulers, host:port, to dial in turn", check=each(host_and_port)
     )
     worker_id: str = setting(
         "", help="stable name of this worker; default host name and process id"
@@ -101,6 +102,10 @@ class WorkerSettings(ServiceSettings):
         help="seconds for running requests when the worker is stopped, as far as stop_grace_s allows",
         check=at_least(0),
     )
+    check_quality: str | None = setting(
+        None,
+        help="print perplexity, variety and size of the model against its unquantized source on this text, and end",
+    )
     step_ms: float = setting(0.0, help="simulated: time of a step", check=at_least(0))
     prefill_tokens_per_s: float = setting(
         0.0, help="simulated: speed of prompts, 0 for no time", check=at_least(0)
@@ -115,10 +120,13 @@ class WorkerSettings(ServiceSettings):
 
     def problems(self) -> Iterable[str]:
         """What is wrong with settings taken together."""
-        if not self.schedulers:
+        yield from self.tls_problems()
+        if not self.schedulers and self.check_quality is None:
             yield "--schedulers: must name at least one address"
         if self.max_seqs > self.max_batch_tokens:
             yield "--max-batch-tokens: must be at least --max-seqs, or sequences would wait in turn"
+        if self.check_quality is not None and self.engine is EngineKind.SIMULATED:
+            yield "--check-quality: there is no model in the simulated engine"
         if self.kv_blocks is not None and self.kv_memory_mb is not None:
             yield "--kv-memory-mb: --kv-blocks says it already"
         if self.fault and not self.allow_faults:

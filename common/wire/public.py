@@ -145,7 +145,7 @@ def generate_response(
     )
 
 
-def model_to_pb(card: ModelCard, num_workers: int) -> pb.Model:
+def model_to_pb(card: ModelCard, num_workers: int, aliases: Sequence[str] = ()) -> pb.Model:
     """A model that can be asked for."""
     return pb.Model(
         name=card.model,
@@ -156,6 +156,7 @@ def model_to_pb(card: ModelCard, num_workers: int) -> pb.Model:
         vocab_size=card.vocab_size,
         has_chat_template=bool(card.chat_template),
         workers=num_workers,
+        aliases=aliases,
     )
 
 

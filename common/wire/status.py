@@ -4,6 +4,8 @@ Details stay under 4 KiB: gRPC's metadata limit is 8 KiB, and an oversized trail
 an opaque RESOURCE_EXHAUSTED.
 """
 
+from collections.abc import Mapping
+
 import grpc
 from google.protobuf import any_pb2
 from google.protobuf.message import Message
@@ -15,6 +17,8 @@ from headrace.v1 import inference_service_pb2 as pb
 
 DOMAIN = "headrace"
 _MAX_DETAILS_BYTES = 3_500
+_MAX_FACTS_BYTES = 1_000
+_PACKING_BYTES = 80
 _MAX_MESSAGE_CHARS = 400
 _BY_CODE: dict[str, type[errors.HeadraceError]] = {
     cls.code: cls
@@ -39,15 +43,21 @@ def code_of(error: errors.HeadraceError) -> grpc.StatusCode:
 
 def status_of(error: errors.HeadraceError) -> status_pb2.Status:
     """The google.rpc.Status of an error, cut to what a trailer can carry."""
-    status = status_pb2.Status(
-        code=code_of(error).value[0], message=error.message[:_MAX_MESSAGE_CHARS]
-    )
+    # By bytes: on the wire the message stands once more, with three for each that is not ASCII.
+    message = error.message.encode()[:_MAX_MESSAGE_CHARS].decode(errors="ignore")
+    status = status_pb2.Status(code=code_of(error).value[0], message=message)
     for detail in _details(error):
-        packed = any_pb2.Any()
-        packed.Pack(detail)
-        if status.ByteSize() + packed.ByteSize() <= _MAX_DETAILS_BYTES:
-            status.details.append(packed)
+        _add(status, detail)
+    if isinstance(error, errors.InvalidRequest):
+        _add(status, _bad_request(error, _MAX_DETAILS_BYTES - status.ByteSize() - _PACKING_BYTES))
     return status
+
+
+def _add(status: status_pb2.Status, detail: Message) -> None:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    if status.ByteSize() + packed.ByteSize() + 4 <= _MAX_DETAILS_BYTES:
+        status.details.append(packed)
 
 
 def request_error_of(error: errors.HeadraceError) -> pb.RequestError:
@@ -84,15 +94,13 @@ def _details(error: errors.HeadraceError) -> list[Message]:
         error_details_pb2.ErrorInfo(
             reason=error.reason,
             domain=DOMAIN,
-            metadata={key: value[:256] for key, value in error.metadata.items()},
+            metadata=_facts(error.metadata),
         )
     ]
     if error.retry_after_s is not None:
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromNanoseconds(round(error.retry_after_s * 1e9))
         details.append(retry)
-    if isinstance(error, errors.InvalidRequest):
-        details.append(_bad_request(error))
     if isinstance(error, errors.QuotaExceeded):
         violation = error_details_pb2.QuotaFailure.Violation(
             subject=error.subject, description=error.message[:_MAX_MESSAGE_CHARS]
@@ -109,14 +117,26 @@ def _details(error: errors.HeadraceError) -> list[Message]:
     return details
 
 
-def _bad_request(error: errors.InvalidRequest) -> error_details_pb2.BadRequest:
+def _facts(metadata: Mapping[str, str]) -> dict[str, str]:
+    """As many facts as fit: too many of them must not cost the reason that they belong to."""
+    facts, left = {}, _MAX_FACTS_BYTES
+    for key, value in metadata.items():
+        cut = value[:256]
+        left -= len(key.encode()) + len(cut.encode()) + 8
+        if left < 0:
+            break
+        facts[key] = cut
+    return facts
+
+
+def _bad_request(error: errors.InvalidRequest, room: int) -> error_details_pb2.BadRequest:
     """As many violations as fit: the message says how many there are in all."""
     detail = error_details_pb2.BadRequest()
     for violation in error.violations:
         detail.field_violations.add(
             field=violation.field[:200], description=violation.description[:300]
         )
-        if detail.ByteSize() > _MAX_DETAILS_BYTES - 1_000:
+        if detail.ByteSize() > room:
             del detail.field_violations[-1]
             break
     return detail

@@ -12,9 +12,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from common.errors import HeadraceError, InternalFailure
+from common.errors import HeadraceError, InternalFailure, Unauthenticated
 from common.grpc_options import MAX_METADATA_BYTES
 from common.logs import Log
+from gateway.audit import AuditLog
 from gateway.caller import MAX_ECHO_CHARS
 from gateway.http.errors import (
     HttpRefusal,
@@ -122,9 +123,10 @@ def answer(content: Any, request: Request, headers: Mapping[str, str] | None = N
 class Guard:
     """Around each endpoint: whatever goes wrong inside leaves as an answer, and never as a stack trace."""
 
-    def __init__(self, log: Log) -> None:
-        """``log`` gets what was not expected."""
+    def __init__(self, log: Log, audit: AuditLog) -> None:
+        """``log`` gets what was not expected, ``audit`` who was not let in."""
         self._log = log
+        self._audit = audit
 
     def around(self, endpoint: Endpoint, rename: Rename = str) -> Endpoint:
         """The endpoint, guarded; ``rename`` is for its fields."""
@@ -134,6 +136,9 @@ class Guard:
                 _check_head(request)
                 return await endpoint(request)
             except HeadraceError as error:
+                if isinstance(error, Unauthenticated):
+                    path = request.url.path
+                    self._audit.write("unauthenticated", method=path, decision=error.reason)
                 return error_answer(error, request, rename)
             except HttpRefusal as refusal:
                 body = refusal_body(refusal)

@@ -16,6 +16,7 @@ from common.errors import FieldViolation, InvalidRequest
 from common.logs import Log
 from common.readiness import Readiness
 from common.wire.public import model_to_pb
+from gateway.audit import AuditLog
 from gateway.caller import Caller, Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
@@ -62,6 +63,7 @@ class HttpParts:
     views: QueueViews
     readiness: Readiness
     log: Log
+    audit: AuditLog
     max_body_bytes: int
 
 
@@ -71,7 +73,7 @@ class Routes:
     def __init__(self, parts: HttpParts) -> None:
         """Stateless beyond its parts."""
         self._parts = parts
-        self._guard = Guard(parts.log)
+        self._guard = Guard(parts.log, parts.audit)
 
     def app(self) -> Starlette:
         """The ASGI application."""

@@ -9,6 +9,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from common.grpc_options import MAX_METADATA_BYTES
+from common.tls import ServerTls
 from gateway.http.protocol import BoundedProtocol
 
 # Beyond this many connections at once a new one is answered 503: each costs memory before it has said anything.
@@ -19,7 +20,7 @@ _BACKLOG = 1024
 class HttpServer:
     """One listening socket and what is served on it."""
 
-    def __init__(self, app: Starlette, host: str, port: int) -> None:
+    def __init__(self, app: Starlette, host: str, port: int, tls: ServerTls | None) -> None:
         """Binds at once, so that a taken port is an error at the start (OSError)."""
         self._socket = _bound(host.strip("[]"), port)
         config = uvicorn.Config(
@@ -38,13 +39,20 @@ class HttpServer:
             h11_max_incomplete_event_size=MAX_METADATA_BYTES + 1024,
             backlog=_BACKLOG,
         )
+        config.load()
+        config.ssl = None if tls is None else tls.http_context()
+        self._scheme = "http" if tls is None else "https"
         self._server = _Uvicorn(config)
 
     @property
     def url(self) -> str:
         """Where it is reached."""
         host, port = self._socket.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return (
+            f"{self._scheme}://[{host}]:{port}"
+            if ":" in host
+            else f"{self._scheme}://{host}:{port}"
+        )
 
     async def run(self) -> None:
         """Serve until ``stop``, or cancellation."""

@@ -16,6 +16,12 @@ _FOR_EVER = re.compile(r"hr:\{[^}]+\}:(inbox:\w+|queued|dead)|hr:\{cards\}:.+")
 # A log that is trimmed behind its oldest mark keeps whole nodes of 100 entries, and what its reader has not marked.
 _MOST_LOG_ENTRIES = 1000
 _WITHIN_S = 40.0
+# From common/keys.py: what there is of each request or key that a client chose, once for a partition, once for a
+# gateway's life, and for the models. A drain order goes with its worker.
+_OF_REQUESTS = re.compile(r"hr:\{[^}]+\}:req:.+|hr:\{idem:.+\}")
+_OF_PARTITIONS = re.compile(r"hr:\{[^}:]+/\d+\}:(inbox:\w+|queued|dead|lead|status|wake)")
+_OF_GATEWAYS = re.compile(r"hr:\{gw:\w+\}:(replies|marks|alive)")
+_OF_MODELS = re.compile(r"hr:\{cards\}:.+")
 
 
 async def check_service(cluster: Cluster, known: list[Known]) -> list[str]:
@@ -47,6 +53,7 @@ def check_nothing_left(cluster: Cluster) -> list[str]:
         "requests have marks in logs": lambda: not any(_marks(cluster)),
         "keys stay for ever": lambda: not any(_keys_that_stay(cluster)),
         "logs are not trimmed": lambda: not any(_long_logs(cluster)),
+        "there are keys too many": lambda: not any(_surplus(cluster)),
     }
     details = {
         "inbox entries are left": _inbox,
@@ -54,6 +61,7 @@ def check_nothing_left(cluster: Cluster) -> list[str]:
         "requests have marks in logs": _marks,
         "keys stay for ever": _keys_that_stay,
         "logs are not trimmed": _long_logs,
+        "there are keys too many": _surplus,
         "schedulers count something": _scheduler_gauges,
     }
     wrong = []
@@ -119,6 +127,19 @@ def _keys_that_stay(cluster: Cluster) -> Iterator[str]:
     for name in cluster.stack.keys_without_ttl():
         if not _FOR_EVER.fullmatch(name):
             yield name
+
+
+def _surplus(cluster: Cluster) -> Iterator[str]:
+    """Keys of no known kind, and those of more gateways than have lived."""
+    gateways: set[str] = set()
+    for name in (key.decode() for key in cluster.client.keys("*")):
+        if _OF_GATEWAYS.fullmatch(name):
+            gateways.add(name.split("}")[0])
+        elif not any(kind.fullmatch(name) for kind in (_OF_REQUESTS, _OF_PARTITIONS, _OF_MODELS)):
+            yield name
+    num_lives = sum(member.process.log.count('"serving"') for member in cluster.gateways)
+    if len(gateways) > num_lives:
+        yield f"logs of {len(gateways)} gateways, of whom {num_lives} have lived"
 
 
 def _long_logs(cluster: Cluster) -> Iterator[str]:

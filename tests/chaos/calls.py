@@ -12,8 +12,8 @@ from tests.chaos.journal import History, Journal
 from tests.support.outcomes import Outcome, follow
 from tests.support.time_scale import scaled
 
-# Nothing takes so long but a request that hangs.
-TIMEOUT_S = 240.0
+# Nothing takes so long but a request that hangs, or a real model whose workers take a minute to start again.
+TIMEOUT_S = 480.0
 _RETRY_S = 0.3
 _SILENT_S = 0.5
 # Faults come one after the other: a client that gives up in between would tell nothing about the stack.

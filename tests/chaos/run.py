@@ -36,7 +36,10 @@ async def run_chaos(settings: ChaosSettings, say: Callable[[str], None] = print)
     """Start a stack, load and disturb it for a while, look what is left, and judge."""
     journal = Journal()
     with running_cluster(settings) as cluster:
-        growth, disturbance = Growth(cluster), Disturbance(settings, cluster, journal)
+        growth, disturbance = (
+            Growth(cluster, is_real=settings.is_real),
+            Disturbance(settings, cluster, journal),
+        )
         try:
             await _run(settings, cluster, journal, growth, disturbance, say)
         finally:

@@ -1,6 +1,7 @@
 """The model runner: one forward pass over all rows of a step, then one draw for each row that asks."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -22,6 +23,11 @@ class TorchRunner:
         self._decoder = decoder
         self._cache = cache
         self._blocks = TensorBlocks(cache.stores)
+
+    @property
+    def model(self) -> Any:
+        """The model as transformers has it, its layers replaced."""
+        return self._decoder.model
 
     @property
     def num_blocks(self) -> int:

@@ -16,8 +16,9 @@ from typing import Any
 import grpc
 
 from common.domain import Clock, TraceContext
-from common.grpc_options import internal_channel_options
+from common.grpc_options import Options, internal_channel_options
 from common.logs import get_log
+from common.tls import ClientTls
 from headrace.internal.v1 import worker_service_pb2 as pb
 from headrace.internal.v1.worker_service_pb2_grpc import WorkerServiceStub
 from worker.engine.engine import PREEMPTED
@@ -64,6 +65,7 @@ class SessionParts:
     on_step: Callable[[StepReport], None]
     on_welcome: Callable[[str], None]
     grammars: Compiler | None = None
+    tls: ClientTls | None = None
 
 
 class Session:
@@ -88,11 +90,21 @@ class Session:
         )
         options = internal_channel_options()
         try:
-            async with grpc.aio.insecure_channel(self._address, options=options) as channel:
+            try:
+                opened = self._channel(options)
+            except OSError as error:
+                return Ended(f"TLS: {error}")
+            async with opened as channel:
                 call: Call = WorkerServiceStub(channel).Connect()
                 return await self._converse(call)
         finally:
             self._parts.live.abandon("session over")
+
+    def _channel(self, options: Options) -> grpc.aio.Channel:
+        tls = self._parts.tls
+        if tls is None:
+            return grpc.aio.insecure_channel(self._address, options=options)
+        return grpc.aio.secure_channel(self._address, tls.credentials(), options=options)
 
     def leave(self, grace_s: float, reason: str) -> None:
         """Take nothing more, finish within ``grace_s``, give back the rest, and end the session."""

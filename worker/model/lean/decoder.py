@@ -62,7 +62,7 @@ class LeanDecoder:
         self._engine = self._library.hk_engine_new(isa.encode(), threads)
         if not self._engine:
             raise KernelsMissing(f"no kernels for {isa} with {threads} threads")
-        self._weights = weights
+        self.weights = weights
         self._pool = [_LayerPool.of(spec, kv, num_blocks * block_size) for _ in spec.windows]
         parts = (part for layer in self._pool for part in layer.parts)
         self.blocks = PoolBlocks(parts, num_blocks)

@@ -7,6 +7,7 @@ import torch
 from worker.engine.block_store import BlockStore
 from worker.engine.runner import Row, RowResult
 from worker.model.lean.decoder import LeanDecoder
+from worker.model.lean.weights import LeanWeights
 from worker.model.memory_errors import told_as_memory_error
 from worker.model.scoring import run_rows
 
@@ -17,6 +18,11 @@ class LeanRunner:
     def __init__(self, decoder: LeanDecoder) -> None:
         """Nothing else may run ``decoder``."""
         self.decoder = decoder
+
+    @property
+    def weights(self) -> LeanWeights:
+        """The packed weights."""
+        return self.decoder.weights
 
     @property
     def num_blocks(self) -> int:

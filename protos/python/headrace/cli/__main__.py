@@ -5,8 +5,12 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import grpc
 
 from headrace.cli.arguments import DEFAULT_TARGET, build_parser
+from headrace.cli.batch import batch
 from headrace.cli.bench import bench
 from headrace.cli.chat import chat
 from headrace.cli.exits import (
@@ -22,18 +26,20 @@ from headrace.cli.exits import (
 from headrace.cli.generate import attach, generate
 from headrace.cli.look import models, status
 from headrace.cli.operate import cancel, dead, drain
-from headrace.cli.tenants import keys, tenant
+from headrace.cli.tenants import forget, keys, tenant
 from headrace.cli.terminal import Terminal
 from headrace.cli.top import top
-from headrace.client import Client, HeadraceError
+from headrace.client import Client, HeadraceError, RetryPolicy
 
 COMMANDS: Mapping[str, Callable[[Client, argparse.Namespace, Terminal], int]] = {
     "attach": attach,
+    "batch": batch,
     "bench": bench,
     "cancel": cancel,
     "chat": chat,
     "dead": dead,
     "drain": drain,
+    "forget": forget,
     "generate": generate,
     "keys": keys,
     "models": models,
@@ -76,8 +82,25 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, environ: Mapping[str
     targets = [target.strip() for target in arguments.target.split(",") if target.strip()]
     if not targets:
         raise UsageError("--target names no server")
-    with Client(targets, api_key=environ.get("HEADRACE_API_KEY") or None) as client:
+    key = environ.get("HEADRACE_API_KEY") or None
+    # Of many requests a few wait their turn; whoever sits before one answer hears at once that there is none now.
+    retry = RetryPolicy(max_attempts=100, budget=1000) if arguments.command == "batch" else None
+    with Client(targets, api_key=key, credentials=_credentials(environ), retry=retry) as client:
         return COMMANDS[arguments.command](client, arguments, terminal)
+
+
+def _credentials(environ: Mapping[str, str]) -> grpc.ChannelCredentials | None:
+    """TLS where a CA is named; a certificate of one's own where the server asks for it."""
+    if not environ.get("HEADRACE_TLS_CA"):
+        return None
+    try:
+        ca, key, cert = (
+            Path(environ[name]).read_bytes() if environ.get(name) else None
+            for name in ("HEADRACE_TLS_CA", "HEADRACE_TLS_KEY", "HEADRACE_TLS_CERT")
+        )
+    except OSError as error:
+        raise UsageError(f"HEADRACE_TLS_…: {error}") from error
+    return grpc.ssl_channel_credentials(ca, key, cert)
 
 
 if __name__ == "__main__":

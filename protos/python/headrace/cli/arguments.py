@@ -4,6 +4,7 @@ import argparse
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from headrace.cli.aliases import add_aliases
 from headrace.cli.bench_arguments import add_bench
 from headrace.cli.exits import EXIT_CODES_TEXT
 from headrace.cli.flag_values import grace, seconds, whole
@@ -28,11 +29,16 @@ def build_parser(target: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_generate(commands)
     _add_chat(commands)
-    _command(commands, "models", "list the models that can be asked for")
+    add_aliases(
+        _command(
+            commands, "models", "list the models that can be asked for, or say what names mean"
+        )
+    )
     _add_requests(commands)
     _add_operations(commands)
     add_bench(_command(commands, "bench", "measure throughput and latency under load"))
     _add_tenants(commands)
+    _add_batch(commands)
     for command in commands.choices.values():
         _add_target_behind(command)
     return parser
@@ -192,5 +198,28 @@ def _add_tenants(commands: "Commands") -> None:
     limits.add_argument("--weight", type=float, metavar="X", help="share of the machine")
     for limit in ("requests-per-minute", "tokens-per-minute", "concurrent-requests"):
         limits.add_argument(f"--{limit}", type=whole(0, 53), metavar="N")
+    forget = _command(commands, "forget", "delete what is stored about requests")
+    which = forget.add_mutually_exclusive_group(required=True)
+    which.add_argument("request_id", nargs="?", default="", metavar="REQUEST_ID")
+    which.add_argument("--tenant", default="", metavar="TENANT", help="all requests of a tenant")
     show = _command(actions, "show", "show a tenant's limits and what it uses of them")
     show.add_argument("tenant", metavar="TENANT")
+
+
+def _add_batch(commands: "Commands") -> None:
+    batch = _command(
+        commands, "batch", "run many requests from a file, and go on where it stopped"
+    )
+    batch.add_argument(
+        "source",
+        metavar="IN.jsonl",
+        help="one request a line: {prompt or messages, custom_id, options}",
+    )
+    batch.add_argument("target_file", metavar="OUT.jsonl", help="one answer a line, as they come")
+    batch.add_argument("--model", help="of lines that name none (default: the only one served)")
+    batch.add_argument(
+        "--concurrency", type=whole(1, 10), default=16, metavar="N", help="requests at once"
+    )
+    batch.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", help="longest time of each request"
+    )

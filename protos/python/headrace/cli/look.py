@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from headrace.cli.aliases import change_aliases
 from headrace.cli.exits import error_line
 from headrace.cli.terminal import Terminal
 from headrace.client import Client, Unimplemented, error_from_batch
@@ -13,8 +14,10 @@ from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 
 
-def models(client: Client, _arguments: argparse.Namespace, terminal: Terminal) -> int:
-    """Lists the models that can be asked for."""
+def models(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Lists the models that can be asked for, or says what names mean."""
+    if arguments.action not in (None, "list"):
+        return change_aliases(client, arguments, terminal)
     terminal.table(
         ["MODEL", "REVISION", "QUANTIZATION", "CONTEXT", "CHAT", "WORKERS", "ALIASES"],
         [

@@ -1,4 +1,4 @@
-"""``headrace keys`` and ``tenant``: who may call, and what they may do."""
+"""``headrace keys``, ``tenant`` and ``forget``: who may call, and what they may do."""
 
 import argparse
 from datetime import UTC, datetime, timedelta
@@ -67,6 +67,13 @@ def tenant(client: Client, arguments: argparse.Namespace, terminal: Terminal) ->
             for limit, used in _COUNTED
         ],
     )
+    return 0
+
+
+def forget(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Deletes what is stored about a tenant's requests, or about one."""
+    num_gone = client.admin.forget(tenant=arguments.tenant, request_id=arguments.request_id)
+    terminal.line(f"forgot {num_gone} requests" if num_gone != 1 else "forgot 1 request")
     return 0
 
 

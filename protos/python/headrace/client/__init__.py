@@ -22,6 +22,7 @@ from headrace.client.errors import (
 )
 from headrace.client.reattach import ReattachPolicy
 from headrace.client.requests import GenerateOptions, PromptLike, build_prompt, build_request
+from headrace.client.retry import RetryPolicy
 from headrace.client.status import error_from_batch
 from headrace.client.stream import TokenStream
 from headrace.client.trace import TraceContext
@@ -45,6 +46,7 @@ __all__ = [
     "ReattachPolicy",
     "Resource",
     "ResourceExhausted",
+    "RetryPolicy",
     "TokenStream",
     "TraceContext",
     "Unauthenticated",

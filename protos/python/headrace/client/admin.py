@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from headrace.client.channels import Channels
+from headrace.client.connection import FORGET_TIMEOUT_S
 from headrace.client.requests import duration
 from headrace.v1 import admin_service_pb2 as pb
 
@@ -33,6 +34,26 @@ class Admin:
         """The queues of a model now, one for each partition."""
         method, request = self._channels.admin().GetQueue, pb.GetQueueRequest(model=model)
         return list(self._channels.unary(method, request, timeout_s=self._timeout_s).queues)
+
+    def aliases(self) -> list[pb.ModelAlias]:
+        """The names that point at models."""
+        method, request = self._channels.admin().ListModelAliases, pb.ListModelAliasesRequest()
+        answer = self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return list(answer.aliases)
+
+    def set_alias(self, alias: pb.ModelAlias) -> pb.ModelAlias:
+        """Lets a name point at models; without targets the name is removed."""
+        method = self._channels.admin().SetModelAlias
+        request = pb.SetModelAliasRequest(alias=alias)
+        answer = self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return answer.alias
+
+    def promote(self, name: str, revision: str = "") -> pb.ModelAlias:
+        """All traffic of a name or model to a revision; without one, back to what was before."""
+        method = self._channels.admin().PromoteModel
+        request = pb.PromoteModelRequest(name=name, revision=revision)
+        answer = self._channels.unary(method, request, timeout_s=self._timeout_s)
+        return answer.alias
 
     def dead_letters(self, model: str = "") -> Iterator[pb.DeadLetter]:
         """Requests that were set aside, newest first; fetches page after page."""
@@ -90,3 +111,12 @@ class Admin:
         """A tenant's limits, and what it uses of them."""
         method, request = self._channels.admin().GetTenant, pb.GetTenantRequest(tenant=tenant)
         return self._channels.unary(method, request, timeout_s=self._timeout_s)
+
+    def forget(self, *, tenant: str = "", request_id: str = "") -> int:
+        """Deletes what is stored about a tenant's requests, or about one; how many there were."""
+        request = pb.ForgetRequest(request_id=request_id)
+        if tenant:
+            request = pb.ForgetRequest(tenant=tenant)
+        method = self._channels.admin().Forget
+        answer = self._channels.unary(method, request, timeout_s=FORGET_TIMEOUT_S)
+        return answer.requests

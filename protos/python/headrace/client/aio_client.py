@@ -1,6 +1,8 @@
 """The client for asyncio."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from itertools import count
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack
 
@@ -18,6 +20,7 @@ from headrace.client.connection import (
     with_key,
 )
 from headrace.client.cursor import Cursor
+from headrace.client.errors import HeadraceError
 from headrace.client.reattach import Reattach, ReattachPolicy
 from headrace.client.requests import (
     GenerateOptions,
@@ -26,6 +29,7 @@ from headrace.client.requests import (
     build_request,
     with_timeout,
 )
+from headrace.client.retry import Retries, RetryPolicy
 from headrace.client.status import error_from_rpc
 from headrace.client.trace import TraceContext
 from headrace.v1 import inference_service_pb2 as pb
@@ -52,13 +56,16 @@ class AsyncClient:
         metadata: Metadata = (),
         credentials: grpc.ChannelCredentials | None = None,
         api_key: str | None = None,
+        retry: RetryPolicy | None = None,
     ) -> None:
         """``target``: one address, or those of several gateways; ``timeout_s``: for calls that name none.
 
         Where neither names one, generation may take as long as the server lets it, and look-ups 15 s.
         ``metadata`` goes with every call, and so does ``api_key``, where the server asks for one.
+        ``retry``: how ``generate`` is repeated where the server says that it helps; without it nothing is.
         """
         self._channels = AioChannels(Targets.of(target), credentials, with_key(metadata, api_key))
+        self._retries = Retries(retry)
         self._timeout_s = timeout_s
         self._look_up_s = LOOK_UP_TIMEOUT_S if timeout_s is None else timeout_s
         self.admin = AsyncAdmin(self._channels, self._look_up_s)
@@ -75,8 +82,20 @@ class AsyncClient:
         timeout_s = self._timeout(timeout_s)
         request = build_request(prompt, **options)
         with_timeout(request, timeout_s)
-        method, wait_s = self._channels.inference().Generate, call_timeout_s(timeout_s)
-        return await self._channels.unary(method, request, timeout_s=wait_s, trace=trace)
+        wait_s = call_timeout_s(timeout_s)
+        for attempt in count(1):
+            method = self._channels.inference().Generate
+            try:
+                answer = await self._channels.unary(method, request, timeout_s=wait_s, trace=trace)
+            except HeadraceError as error:
+                pause_s = self._retries.next_pause_s(request, error, attempt)
+                if pause_s is None:
+                    raise
+                await asyncio.sleep(pause_s)
+                continue
+            self._retries.succeeded()
+            return answer
+        raise AssertionError("unreachable")
 
     def stream(
         self,

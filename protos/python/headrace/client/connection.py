@@ -9,6 +9,8 @@ Metadata = Sequence[tuple[str, str | bytes]]
 
 # Answering from memory is quick, or something is wrong.
 LOOK_UP_TIMEOUT_S = 15.0
+# Every record is looked at, and what is open has to end first.
+FORGET_TIMEOUT_S = 120.0
 
 # One channel's state is its own: a client that failed to connect does not slow down the next one.
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (

@@ -1049,7 +1049,7 @@ class ModelAlias(_message.Message):
     """The name."""
     @_builtins.property
     def current(self) -> _containers.RepeatedCompositeFieldContainer[Global___AliasTarget]:
-        """Where it points now."""
+        """Where it points now; without targets the name is removed."""
 
     @_builtins.property
     def fallback(self) -> _containers.RepeatedCompositeFieldContainer[Global___AliasTarget]:

@@ -1,0 +1,55 @@
+"""Names that point at models: shares, health, fallback, promotion and the way back."""
+
+from collections import Counter
+
+import pytest
+
+from common.aliases import Alias, NoFallback, Target, choose, promoted
+from common.wire.aliases import decode_alias, encode_alias
+from common.wire.records import UndecodableError
+
+OLD, NEW, SPARE = Target("m", "r1", 90), Target("m", "r2", 10), Target("small")
+CANARY = Alias("chat", (OLD, NEW), (SPARE,))
+
+
+def shares(alias: Alias, *served: Target) -> dict[Target, int]:
+    """Of a hundred evenly drawn requests, how many each target gets."""
+    return dict(Counter(choose(alias, served.__contains__, draw / 100) for draw in range(100)))
+
+
+def test_shares_follow_the_weights():
+    """A canary gets its part and no more."""
+    assert shares(CANARY, OLD, NEW, SPARE) == {OLD: 90, NEW: 10}
+
+
+def test_what_nobody_serves_is_passed_over():
+    """First within the targets, then to the fallback; with nothing served, requests wait where they belong."""
+    assert shares(CANARY, OLD, SPARE) == {OLD: 100}
+    assert shares(CANARY, SPARE) == {SPARE: 100}
+    assert shares(CANARY) == {OLD: 90, NEW: 10}
+
+
+def test_a_weight_of_nothing_gets_nothing():
+    """A target can be named before it takes part."""
+    alias = Alias("chat", (OLD, Target("m", "r3", 0)))
+    assert shares(alias, OLD, Target("m", "r3", 0)) == {OLD: 100}
+    assert shares(alias, Target("m", "r3", 0)) == {OLD: 100}
+
+
+def test_a_promotion_can_be_taken_back():
+    """All to the new revision, with the former shares as the fallback; then the other way round."""
+    forward = promoted(CANARY, "r2")
+    assert forward.current == (Target("m", "r2", 1),)
+    assert forward.fallback == CANARY.current
+    back = promoted(forward, "")
+    assert back.current == CANARY.current
+    assert back.fallback == forward.current
+    with pytest.raises(NoFallback):
+        promoted(Alias("chat", (OLD,)), "")
+
+
+def test_a_name_survives_the_store():
+    """As it was set; damage is told apart."""
+    assert decode_alias(encode_alias(CANARY)) == CANARY
+    with pytest.raises(UndecodableError):
+        decode_alias(b"\xff\xff")

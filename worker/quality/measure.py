@@ -1,0 +1,127 @@
+"""Perplexity of a text, variety of what is generated, and the size of the weights, of whatever a runner computes."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from common.domain import SamplingParams
+from worker.engine.runner import Draw, Drawn, ModelRunner, Row, RowFailed, Scored
+from worker.model.lean.runner import LeanRunner
+from worker.model.runner import TorchRunner
+
+PIECE_TOKENS = 256
+MOST_PIECES = 8
+PROMPT_TOKENS = 32
+ANSWER_TOKENS = 64
+
+
+class CannotMeasure(Exception):
+    """The model does not compute what is asked of it; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What was measured. ``distinct[n]`` is the share of different sequences of n tokens among those generated."""
+
+    perplexity: float
+    distinct: dict[int, float]
+    weight_bytes: int
+
+
+def pieces_of(token_ids: Sequence[int]) -> list[list[int]]:
+    """Stretches of a text, spread evenly over it.
+
+    Raises:
+        CannotMeasure: it is too short to say anything.
+    """
+    count = min(MOST_PIECES, len(token_ids) // PIECE_TOKENS)
+    if count == 0:
+        raise CannotMeasure(
+            f"the text has {len(token_ids)} tokens, at least {PIECE_TOKENS} are needed"
+        )
+    step = len(token_ids) // count
+    return [list(token_ids[i * step : i * step + PIECE_TOKENS]) for i in range(count)]
+
+
+def measure(runner: ModelRunner, pieces: Sequence[Sequence[int]]) -> Quality:
+    """Run the pieces and some answers to their beginnings through ``runner``, which nobody else uses.
+
+    Raises:
+        CannotMeasure: a row failed.
+    """
+    answers = [_answer(runner, piece[:PROMPT_TOKENS], seed) for seed, piece in enumerate(pieces)]
+    return Quality(
+        perplexity=perplexity(runner, pieces),
+        distinct={n: distinct(answers, n) for n in (1, 2, 3)},
+        weight_bytes=weight_bytes(runner),
+    )
+
+
+def perplexity(runner: ModelRunner, pieces: Sequence[Sequence[int]]) -> float:
+    """Over all tokens but each piece's first."""
+    losses: list[float] = []
+    for piece in pieces:
+        blocks = range(-(-len(piece) // runner.block_size))
+        row = Row(piece, 0, blocks, None, targets=piece[1:])
+        (result,) = runner.run([row])
+        if not isinstance(result, Scored):
+            raise CannotMeasure(f"the model gives no log probabilities: {result}")
+        losses += [-one.logprob for one in result.scores]
+    return math.exp(sum(losses) / len(losses))
+
+
+def distinct(answers: Sequence[Sequence[int]], n: int) -> float:
+    """Different sequences of ``n`` tokens, of all that there are."""
+    found = [tuple(one[i : i + n]) for one in answers for i in range(len(one) - n + 1)]
+    return len(set(found)) / len(found) if found else 0.0
+
+
+def weight_bytes(runner: ModelRunner) -> int:
+    """Memory of the weights as they are kept."""
+    if isinstance(runner, LeanRunner):
+        return sum(array.nbytes for array in {id(a): a for a in _arrays(runner.weights)}.values())
+    assert isinstance(runner, TorchRunner)
+    found = {t.data_ptr(): t.nbytes for t in _tensors(runner.model)}
+    return sum(found.values())
+
+
+def _answer(runner: ModelRunner, prompt: Sequence[int], seed: int) -> list[int]:
+    """Tokens drawn from the whole distribution, as a seed says; the model's end ends nothing."""
+    params = SamplingParams(seed)
+    blocks = range(-(-(len(prompt) + ANSWER_TOKENS) // runner.block_size))
+    known = list(prompt)
+    start = 0
+    for _ in range(ANSWER_TOKENS):
+        row = Row(known[start:], start, blocks, Draw(params, 0, len(known)))
+        start = len(known)
+        (result,) = runner.run([row])
+        if not isinstance(result, Drawn):
+            reason = result.message if isinstance(result, RowFailed) else "nothing"
+            raise CannotMeasure(f"the model draws no token: {reason}")
+        known.append(result.token_id)
+    return known[len(prompt) :]
+
+
+def _tensors(model: Any) -> Iterator[torch.Tensor]:
+    for parameter in (*model.parameters(), *model.buffers()):
+        yield parameter
+        state = getattr(parameter, "quant_state", None)  # scales of bitsandbytes' 4 bits
+        while state is not None:
+            yield state.absmax
+            state = state.state2
+
+
+def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
+    if isinstance(value, np.ndarray):
+        yield value
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _arrays(getattr(value, field.name))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _arrays(item)
