@@ -6,10 +6,12 @@ becomes current only when asked for. Without a receiver nothing is recorded, but
 travel, so that logs and answers can name a trace.
 """
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -59,6 +61,7 @@ NO_TRACE = TraceContext()
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _TRACEPARENT, _TRACESTATE = "traceparent", "tracestate"
+_PLAIN = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 # W3C asks to carry at least 512 characters; more would only feed our stream entries.
 _MAX_TRACESTATE_CHARS = 512
 _SERVER_FAULTS = frozenset(
@@ -270,9 +273,16 @@ def inject_context(context: TraceContext) -> list[tuple[str, str]]:
     return [(key, value) for key, value in pairs if value]
 
 
+@lru_cache(maxsize=4096)
 def _span_context(context: TraceContext) -> SpanContext | None:
+    """Remembered, because several spans of a request have the same parent; and read at once where nothing is special."""
     if not context.traceparent:
         return None
+    plain = _PLAIN.fullmatch(context.traceparent)
+    if plain is not None and not context.tracestate:
+        trace_id, span_id, flags = (int(part, 16) for part in plain.groups())
+        found = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
+        return found if found.is_valid else None
     carrier = {_TRACEPARENT: context.traceparent, _TRACESTATE: context.tracestate}
     extracted = _PROPAGATOR.extract(carrier, Context())
     found = trace.get_current_span(extracted).get_span_context()

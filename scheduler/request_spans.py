@@ -72,7 +72,6 @@ class RequestSpans:
     def _common(self, request: LedRequest) -> dict[str, str | int | float]:
         return {
             names.HEADRACE_REQUEST_ID: request.key,
-            names.HEADRACE_PARTITION: self._partition,
             names.HEADRACE_EPOCH: request.epoch,
             names.HEADRACE_ATTEMPT: request.attempt,
             names.MESSAGING_SYSTEM: names.SYSTEM_REDIS,

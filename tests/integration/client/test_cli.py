@@ -136,6 +136,30 @@ def test_status_shows_queues_and_workers(run: Any, paris: Script) -> None:
     assert "draining" in out
 
 
+def test_names_are_set_promoted_and_listed(run: Any, script: Script) -> None:
+    """Targets with revision and weight, both optional; the answer shows what is in force."""
+    target = admin.AliasTarget(model="a/b", revision="r2", weight=5)
+    alias = admin.ModelAlias(alias="chat", current=[target])
+    script.on("SetModelAlias", answer(admin.SetModelAliasResponse(alias=alias)))
+    script.on("PromoteModel", answer(admin.PromoteModelResponse(alias=alias)))
+    script.on("ListModelAliases", answer(admin.ListModelAliasesResponse(aliases=[alias])))
+    code, out, _ = run("models", "alias", "chat", "a/b@r2=5", "c", "--fallback", "d")
+    assert code == 0
+    assert "a/b@r2=5" in out
+    sent = script.seen[-1].request.alias
+    assert [(t.model, t.revision, t.weight) for t in sent.current] == [
+        ("a/b", "r2", 5),
+        ("c", "", 1),
+    ]
+    assert [t.model for t in sent.fallback] == ["d"]
+    assert run("models", "promote", "chat", "r2")[0] == 0
+    assert script.seen[-1].request.revision == "r2"
+    assert run("models", "promote", "chat")[0] == 0
+    assert script.seen[-1].request.revision == ""
+    assert "a/b@r2=5" in run("models", "aliases")[1]
+    assert run("models", "alias", "chat", "c=many")[0] == 2
+
+
 def test_top_shows_frame_after_frame(run: Any, paris: Script) -> None:
     """Piped, frames follow one another as plain text; the count ends it."""
     queue = admin.Queue(model="tiny", leader="s1", num_running=2)

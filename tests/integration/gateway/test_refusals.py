@@ -253,6 +253,6 @@ async def test_odd_text_is_tokenized(gateway: RunningGateway) -> None:
 async def test_methods_of_later_versions(gateway: RunningGateway) -> None:
     """UNIMPLEMENTED with the method's name."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await gateway.admin.ListModelAliases(admin.ListModelAliasesRequest())
+        await gateway.admin.SetLogLevel(admin.SetLogLevelRequest())
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "ListModelAliases" in (caught.value.details() or "")
+    assert "SetLogLevel" in (caught.value.details() or "")
