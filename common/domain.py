@@ -205,12 +205,14 @@ class TraceContext:
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """What a request for a model has to stay inside."""
+    """What a request for a model has to stay inside; ``max_choices`` 0 is unknown."""
 
     context_tokens: int
     vocab_size: int
     kv_capacity_tokens: int
     default_max_tokens: int
+    kv_block_tokens: int = 1
+    max_choices: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,7 @@ class OrderingHeader:
     seed: int = 0
     wants_token_ids: bool = True
     has_deadline: bool = False
+    num_choices: int = 1
     is_reserved: bool = False
     """Whether its tenant's quota is to be settled at its end."""
 
@@ -250,6 +253,8 @@ class GenerationRequest:
     client_request_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     output: OutputOptions = OutputOptions()
+    cache_salt: str = ""
+    bypass_prefix_cache: bool = False
     constraint: OutputConstraint | None = None
     resumable: bool = False
     hold: bool = True

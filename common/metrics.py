@@ -75,6 +75,8 @@ class Metrics:
         self._add_queue(meter)
         self._add_requests(meter)
         self._add_engine(meter)
+        self._add_preemption(meter)
+        self._add_prefix_cache(meter)
         self._add_links(meter)
         self._add_machine(meter)
 
@@ -187,9 +189,36 @@ class Metrics:
         self.step_time = seconds(meter, "step_time", "time of an engine step", STEP_BOUNDS_S)
         self.batch_size = sizes(meter, "batch_size", "sequences of a step", BATCH_BOUNDS)
         self.step_tokens = sizes(meter, "step_tokens", "tokens computed by a step", TOKEN_BOUNDS)
-        self.preemptions = counter(meter, "preemptions", "sequences put back into the queue")
         self.row_failures = counter(
             meter, "row_failures", "sequences that failed alone, by reason"
+        )
+
+    def _add_preemption(self, meter: Meter) -> None:
+        self.num_preemptions = counter(
+            meter, "num_preemptions", "requests that lost their blocks to older ones"
+        )
+        self.swapped_blocks = counter(
+            meter, "swapped_blocks", "blocks saved to host memory by pre-emptions"
+        )
+        self.recomputed_tokens = counter(
+            meter, "recomputed_tokens", "tokens computed that had been computed before"
+        )
+
+    def _add_prefix_cache(self, meter: Meter) -> None:
+        self.prefix_cache_queries = counter(
+            meter, "prefix_cache_queries", "prompt tokens looked for in the prefix cache"
+        )
+        self.prefix_cache_hits = counter(
+            meter, "prefix_cache_hits", "prompt tokens found in the prefix cache"
+        )
+        self.prefix_cache_evictions = counter(
+            meter, "prefix_cache_evictions", "blocks that left the prefix cache"
+        )
+        self.disk_cache_hits = counter(
+            meter, "disk_cache_hits", "blocks that came back to the prefix cache from disk"
+        )
+        self.kv_block_lifetime = seconds(
+            meter, "kv_block_lifetime", "time that a block was in the prefix cache", WAIT_BOUNDS_S
         )
 
     def _add_links(self, meter: Meter) -> None:

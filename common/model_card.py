@@ -11,6 +11,7 @@ class ModelCard:
     ``revision`` changes with weights, tokenizer, template or quantization. ``fingerprint`` changes with anything
     that can alter a token (the revision, dtype, kernels): a started request resumes only on an equal one.
     ``sliding_window`` 0 means that every token sees all before it. A ``default_…`` of None leaves the server's default.
+    ``kv_block_tokens`` and ``max_seqs`` of 0 are unknown: such a worker is asked for one choice at a time.
     """
 
     model: str
@@ -27,6 +28,8 @@ class ModelCard:
     kv_capacity_tokens: int
     fingerprint: str
     sliding_window: int = 0
+    kv_block_tokens: int = 0
+    max_seqs: int = 0
     capabilities: tuple[str, ...] = field(default=())
     default_temperature: float | None = None
     default_top_p: float | None = None

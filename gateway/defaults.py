@@ -40,6 +40,7 @@ def sampling_of(
         presence_penalty=_first(draft.presence_penalty, 0.0),
         frequency_penalty=_first(draft.frequency_penalty, 0.0),
         logit_bias=dict(draft.logit_bias),
+        n=_first(draft.n, 1),
     )
 
 

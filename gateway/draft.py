@@ -115,6 +115,7 @@ class Draft:
     client_request_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     cache_salt: str = ""
+    bypass_prefix_cache: bool = False
     adapter: str = ""
     resumable: bool = False
     hold: bool = True

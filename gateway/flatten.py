@@ -45,6 +45,7 @@ def draft_of(
         client_request_id=message.client_request_id,
         labels=message.labels,
         cache_salt=message.cache_salt,
+        bypass_prefix_cache=message.bypass_prefix_cache,
         adapter=message.adapter,
         resumable=message.resumable,
         hold=message.hold if message.HasField("hold") else True,

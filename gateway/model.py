@@ -41,6 +41,8 @@ class Model:
             vocab_size=card.vocab_size,
             kv_capacity_tokens=card.kv_capacity_tokens,
             default_max_tokens=card.default_max_tokens,
+            kv_block_tokens=card.kv_block_tokens or 1,
+            max_choices=card.max_seqs or 1,
         )
 
 

@@ -69,6 +69,7 @@ class Prepared:
             seed=request.sampling.seed,
             wants_token_ids=request.output.token_ids,
             has_deadline=self.has_deadline,
+            num_choices=request.sampling.n,
             is_reserved=self.is_reserved,
         )
 
@@ -110,6 +111,7 @@ class Preparation:
                 draft.stop.max_tokens,
                 len(tokens),
                 model.limits,
+                num_choices=draft.sampling.n or 1,
                 min_tokens=draft.stop.min_tokens or 0,
             )
             check_prompt_logprobs(draft.output, len(tokens))
@@ -132,6 +134,8 @@ class Preparation:
                     client_request_id=draft.client_request_id,
                     labels=dict(draft.labels),
                     output=output_of(draft.output),
+                    cache_salt=draft.cache_salt,
+                    bypass_prefix_cache=draft.bypass_prefix_cache,
                     constraint=constraint,
                     resumable=draft.resumable,
                     hold=draft.hold,

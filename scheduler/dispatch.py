@@ -200,6 +200,6 @@ class Dispatch:
             epoch=request.epoch,
             attempt=request.attempt,
             remaining_ms=max(1, round((request.deadline_s - now_s) * 1000)),
-            resume=request.progress if request.progress.next_seq else None,
+            resume=request.progress if request.progress.choices else None,
             trace=context,
         )

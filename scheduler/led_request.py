@@ -85,6 +85,7 @@ class LedRequest:
     def __post_init__(self) -> None:
         self.key = str(self.id)
         self.gateways = frozenset({self.log})
+        self.num_choices = self.header.num_choices
         self.restore(self.progress)
 
     def ended_entry(self, usage: Usage | None) -> EndedEntry:
@@ -170,6 +171,7 @@ class LedRequest:
             hold=header.hold,
             model_revision=header.model_revision,
             has_deadline=header.has_deadline,
+            num_choices=self.num_choices,
             alone=self.is_suspect,
             is_charged=self.is_charged,
         )

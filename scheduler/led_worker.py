@@ -14,6 +14,7 @@ from common.wire.session import Credit
 from scheduler.led_request import LedRequest
 from scheduler.planning.fit import WorkerView
 from scheduler.planning.output_lengths import OutputLengths
+from scheduler.prefix_index import PrefixIndex
 from scheduler.worker_registry.session import WorkerSession
 
 # Credits come with every step; two steps faster than this may both have been on their way already.
@@ -37,6 +38,7 @@ class LedWorker:
         self.is_draining = False
         self.last_step_age_ms = 0
         self.credit = Credit(0, 0, 0)
+        self.prefixes = PrefixIndex(session.hello.kv_blocks)
         self._unseen: dict[str, _Unseen] = {}
         self._alone = ""
         self._view: WorkerView | None = None
@@ -93,7 +95,10 @@ class LedWorker:
         free_seqs = hello.max_seqs - sum(one.num_choices for one in self.running.values())
         if not self._unseen:
             free_seqs = min(free_seqs, credit.free_seqs)
-        tokens = sum(unseen.tokens for unseen in self._unseen.values())
+        # As the worker will count it: however long a prompt is, it takes a step at most from those behind it.
+        tokens = sum(
+            min(unseen.tokens, hello.max_batch_tokens) for unseen in self._unseen.values()
+        )
         held_back = sum(self._growth_blocks(one, lengths) for one in self.running.values())
         here = tuple(one for one in self.running.values() if not one.is_taking)
         return WorkerView(

@@ -6,7 +6,7 @@ returns within its grace. Only a request for which the count would be the last o
 """
 
 from common.wire import orders
-from common.wire.session import Credit, Draining, Heartbeat, StepOutput
+from common.wire.session import CacheDelta, Credit, Draining, Heartbeat, StepOutput
 from scheduler.alarms import LossDecided
 from scheduler.drains import Drains
 from scheduler.failures import MAX_WORKER_LOSSES
@@ -66,6 +66,8 @@ class Workers:
                 self._credited(worker, beat.credit, now_s)
             case Credit() as credit:
                 self._credited(worker, credit, now_s)
+            case CacheDelta() as delta:
+                worker.prefixes.update(delta.evicted, delta.added)
             case Draining() as draining:
                 worker.is_draining = True
                 self._led.telemetry.log.info(

@@ -7,15 +7,17 @@ import asyncio
 import os
 import secrets
 import sys
+from pathlib import Path
 
 from common.clock import monotonic_s
 from common.grammars import CAPABILITY
 from common.model_card import ModelCard
-from common.server import Runtime, run_service
+from common.server import CannotServe, Runtime, run_service
 from common.settings import settings_or_exit
 from worker.device_meters import watch_device
 from worker.engine.engine import Engine
 from worker.engine.limits import EngineLimits
+from worker.kv.disk_tier import DiskTier
 from worker.loading import Loaded, is_loading, load_unless_stopped
 from worker.meters import WorkerMeters
 from worker.session.dialer import Dialer
@@ -30,6 +32,9 @@ from worker.text.texts import Texts
 
 # For the step under way when everything else has stopped.
 ENGINE_STOP_TIMEOUT_S = 5.0
+# For the blocks that are to be written; what is not is computed again.
+DISK_CLOSE_TIMEOUT_S = 2.0
+MIB = 1 << 20
 PROGRESS_LOOK_S = 0.5
 # Of the time after which a hanging step ends the process: late enough for a long one, early enough to be seen.
 STALL_SHARE = 1 / 3
@@ -76,7 +81,8 @@ async def serve(settings: WorkerSettings, runtime: Runtime) -> None:
         runtime.metrics,
         may_be_accelerator=settings.engine is EngineKind.MODEL and settings.device != "cpu",
     )
-    thread = EngineThread(_engine(settings, loaded), monotonic_s, exit_crashed)
+    tier = _disk_tier(settings, loaded)
+    thread = EngineThread(_engine(settings, loaded, tier), monotonic_s, exit_crashed)
     watchdog = StepWatchdog(lambda: thread.status, settings.step_timeout_s, monotonic_s)
     dialer = _dialer(settings, runtime, loaded, thread)
     thread.start()
@@ -93,6 +99,8 @@ async def serve(settings: WorkerSettings, runtime: Runtime) -> None:
     finally:
         watchdog.stop()
         thread.stop(ENGINE_STOP_TIMEOUT_S)
+        if tier is not None:
+            tier.close(DISK_CLOSE_TIMEOUT_S)
 
 
 async def _leave_when_stopping(settings: WorkerSettings, runtime: Runtime, dialer: Dialer) -> None:
@@ -112,16 +120,34 @@ async def _state_progress(
         await asyncio.sleep(PROGRESS_LOOK_S)
 
 
-def _engine(settings: WorkerSettings, loaded: Loaded) -> Engine:
+def _disk_tier(settings: WorkerSettings, loaded: Loaded) -> DiskTier | None:
+    if settings.disk_cache_dir is None:
+        return None
+    try:
+        return DiskTier(
+            Path(settings.disk_cache_dir),
+            loaded.card.fingerprint,
+            max_bytes=settings.disk_cache_mb * MIB,
+            block_bytes=len(loaded.runner.blocks.read(0)),
+        )
+    except OSError as error:
+        raise CannotServe(f"--disk-cache-dir: {error}") from error
+
+
+def _engine(settings: WorkerSettings, loaded: Loaded, tier: DiskTier | None) -> Engine:
     limits = EngineLimits(
         max_seqs=settings.max_seqs,
         max_batch_tokens=settings.max_batch_tokens,
         max_share_tokens=settings.share_tokens,
         context_tokens=loaded.card.context_tokens,
         eos_token_ids=frozenset(loaded.card.eos_token_ids),
+        prefix_cache=settings.prefix_cache,
+        cache_ttl_s=settings.cache_ttl_s,
+        swap_blocks=settings.swap_memory_mb * MIB // len(loaded.runner.blocks.read(0)),
+        park_s=settings.park_s,
     )
     texts = Texts(loaded.card.tokenizer_json)
-    return Engine(loaded.runner, limits, texts.text_of, monotonic_s)
+    return Engine(loaded.runner, limits, texts.text_of, monotonic_s, loaded.costs, tier)
 
 
 def _dialer(

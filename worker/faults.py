@@ -1,6 +1,6 @@
 """Faults on purpose: a token id that, once computed, breaks the step in a chosen way. For tests only.
 
-``--fault token=ID:raise|exit|sleep|nan`` acts in every step among whose tokens ID is, and is refused without ``--allow-faults``.
+``--fault token=ID:raise|exit|sleep|nan|break`` acts in every step among whose tokens ID is, and is refused without ``--allow-faults``.
 """
 
 import os
@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NoReturn, Self
 
-from worker.engine.runner import ModelRunner, Row, RowResult
+from worker.engine.block_store import BlockStore, PagedRunner
+from worker.engine.runner import Row, RowResult
 
 FAULT_EXIT_CODE = 137
 """As after kill -9."""
@@ -23,6 +24,8 @@ class FaultAction(StrEnum):
     EXIT = "exit"
     SLEEP = "sleep"
     NAN = "nan"
+    BREAK = "break"
+    """From then on everything raises, as on a device that is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class FaultyRunner:
 
     def __init__(
         self,
-        runner: ModelRunner,
+        runner: PagedRunner,
         faults: Sequence[Fault],
         *,
         exit_process: Callable[[int], NoReturn] = os._exit,
@@ -70,6 +73,7 @@ class FaultyRunner:
         self._actions = {fault.token_id: fault.action for fault in faults}
         self._exit_process = exit_process
         self._hang = hang
+        self._is_broken = False
 
     @property
     def num_blocks(self) -> int:
@@ -81,8 +85,15 @@ class FaultyRunner:
         """Tokens per block."""
         return self._runner.block_size
 
+    @property
+    def blocks(self) -> BlockStore:
+        """The contents of its blocks."""
+        return self._runner.blocks
+
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Let the faults act, then compute."""
+        if self._is_broken:
+            raise InjectedError("the engine is broken")
         return self._runner.run([self._afflict(row) for row in rows])
 
     def _afflict(self, row: Row) -> Row:
@@ -94,6 +105,9 @@ class FaultyRunner:
                     self._exit_process(FAULT_EXIT_CODE)
                 case FaultAction.SLEEP:
                     self._hang()
+                case FaultAction.BREAK:
+                    self._is_broken = True
+                    raise InjectedError(f"fault on token {token_id}")
                 case FaultAction.NAN:
                     row = replace(row, inject_nan=True)
         return row

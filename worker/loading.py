@@ -4,12 +4,14 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from common.clock import monotonic_s
 from common.model_card import ModelCard
 from common.server import CannotServe
-from worker.engine.runner import ModelRunner
+from worker.engine.block_store import PagedRunner
+from worker.engine.costs import StepCosts, measure_costs
 from worker.faults import FaultyRunner
 from worker.settings import EngineKind, WorkerSettings
 from worker.simulated.card import simulated_card
@@ -22,10 +24,11 @@ _LOADER = "load-model"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Something that computes, warm, and its card."""
+    """Something that computes, warm, its card, and what computing costs."""
 
-    runner: ModelRunner
+    runner: PagedRunner
     card: ModelCard
+    costs: StepCosts
 
 
 def load(settings: WorkerSettings, progress: Progress) -> Loaded:
@@ -36,11 +39,12 @@ def load(settings: WorkerSettings, progress: Progress) -> Loaded:
     """
     if settings.engine is EngineKind.SIMULATED:
         simulation = settings.for_simulation
-        loaded = Loaded(SimulatedRunner(simulation), simulated_card(simulation))
+        runner = SimulatedRunner(simulation)
+        loaded = Loaded(runner, simulated_card(simulation), runner.costs)
     else:
         loaded = _load_model(settings, progress)
     if settings.fault:
-        return Loaded(FaultyRunner(loaded.runner, settings.fault), loaded.card)
+        return replace(loaded, runner=FaultyRunner(loaded.runner, settings.fault))
     return loaded
 
 
@@ -88,7 +92,8 @@ def _load_model(settings: WorkerSettings, progress: Progress) -> Loaded:
         loaded = load_model(settings.for_model, progress)
     except ModelLoadError as error:
         raise CannotServe(str(error)) from error
-    return Loaded(loaded.runner, loaded.card)
+    costs = measure_costs(loaded.runner, settings.max_batch_tokens, monotonic_s)
+    return Loaded(loaded.runner, loaded.card, costs)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, progress: Progress, text: str) -> None:

@@ -6,8 +6,7 @@ from common.clock import monotonic_s
 from common.domain import Clock
 from common.metrics import Metrics, model_labels
 from common.token_gaps import Labels
-from worker.engine.engine import PREEMPTED
-from worker.engine.report import StepReport
+from worker.engine.report import CacheReport, StepReport
 from worker.session.engine_thread import EngineStatus
 
 
@@ -43,7 +42,10 @@ class WorkerMeters:
         for counter in (
             metrics.prompt_tokens,
             metrics.generation_tokens,
-            metrics.preemptions,
+            metrics.num_preemptions,
+            metrics.recomputed_tokens,
+            metrics.prefix_cache_queries,
+            metrics.prefix_cache_hits,
             metrics.session_reconnects,
         ):
             counter.add(0, dict(self._labels))
@@ -59,9 +61,12 @@ class WorkerMeters:
                 metrics.row_failures.add(1, labels | {"reason": reason.lower()})
         if num_generated:
             metrics.generation_tokens.add(num_generated, labels)
-        num_preempted = sum(returned.reason == PREEMPTED for returned in report.returned)
-        if num_preempted:
-            metrics.preemptions.add(num_preempted, labels)
+        if report.num_preempted:
+            metrics.num_preemptions.add(report.num_preempted, labels)
+            metrics.swapped_blocks.add(report.swapped_blocks, labels)
+        if report.recomputed_tokens:
+            metrics.recomputed_tokens.add(report.recomputed_tokens, labels)
+        self._observe_cache(report.cache)
         num_tokens = report.prefill_tokens + report.decode_seqs
         if num_tokens:
             metrics.step_time.record(report.duration_s, labels)
@@ -78,6 +83,18 @@ class WorkerMeters:
             gap_s = report.duration_s if last_s is None else now_s - last_s
             self._metrics.token_gaps.record(gap_s, report.decode_seqs, self._labels)
         self._last_step_s = None if self._read_status().progress_s is None else now_s
+
+    def _observe_cache(self, cache: CacheReport) -> None:
+        metrics, labels = self._metrics, dict(self._labels)
+        if cache.queried_tokens:
+            metrics.prefix_cache_queries.add(cache.queried_tokens, labels)
+            metrics.prefix_cache_hits.add(cache.hit_tokens, labels)
+        if cache.loaded_blocks:
+            metrics.disk_cache_hits.add(cache.loaded_blocks, labels)
+        if cache.lifetimes_s:
+            metrics.prefix_cache_evictions.add(len(cache.lifetimes_s), labels)
+        for lifetime_s in cache.lifetimes_s:
+            metrics.kv_block_lifetime.record(lifetime_s, labels)
 
     def count_prompt(self, num_tokens: int) -> None:
         """A prompt was taken up."""

@@ -59,12 +59,31 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
     max_batch_tokens: int = setting(512, help="most tokens of one step", check=at_least(1))
     max_share_tokens: int | None = setting(
         None,
-        help="most tokens of one prompt in a step while others wait; default half a step",
+        help="most tokens of one prompt in a step beside others; default a quarter of a step",
         check=at_least(1),
     )
     block_size: int = setting(16, help="tokens per KV block", check=at_least(1))
     kv_memory_mb: int | None = setting(
         None, help="KV memory in MiB; default what is free beside the model", check=at_least(1)
+    )
+    prefix_cache: bool = setting(True, help="reuse computed blocks of equal beginnings")
+    cache_ttl_s: float = setting(
+        1800.0, help="seconds that a cached block is kept for nobody", check=above(0)
+    )
+    disk_cache_dir: str | None = setting(
+        None,
+        help="folder of this worker alone for blocks that left the prefix cache; default none",
+    )
+    disk_cache_mb: int = setting(1024, help="most MiB of such blocks", check=at_least(1))
+    swap_memory_mb: int = setting(
+        64,
+        help="host memory in MiB for requests that make room when KV blocks run out",
+        check=at_least(0),
+    )
+    park_s: float = setting(
+        10.0,
+        help="seconds that such a request waits before it is given back",
+        check=above(0),
     )
     kv_blocks: int | None = setting(
         None, help="KV blocks, instead of kv_memory_mb", check=at_least(1)
@@ -96,7 +115,7 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
     )
     allow_faults: bool = setting(False, help="accept --fault; for tests only")
     fault: tuple[Fault, ...] = setting(
-        (), help="token=ID:raise|exit|sleep|nan, what a token does", parse=_parse_fault
+        (), help="token=ID:raise|exit|sleep|nan|break, what a token does", parse=_parse_fault
     )
 
     def problems(self) -> Iterable[str]:
@@ -122,8 +141,8 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
 
     @property
     def share_tokens(self) -> int:
-        """Most tokens of one prompt in a step while others wait."""
-        return self.max_share_tokens or max(1, self.max_batch_tokens // 2)
+        """Most tokens of one prompt in a step beside others."""
+        return self.max_share_tokens or max(1, self.max_batch_tokens // 4)
 
     @property
     def for_model(self) -> ModelSettings:
@@ -158,4 +177,5 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
             block_size=self.block_size,
             context_tokens=self.context_tokens or SIMULATED_CONTEXT_TOKENS,
             eos_every=self.eos_every,
+            max_seqs=self.max_seqs,
         )

@@ -24,6 +24,8 @@ def encode_card(card: ModelCard) -> bytes:
         default_max_tokens=card.default_max_tokens,
         sliding_window=card.sliding_window,
         kv_capacity_tokens=card.kv_capacity_tokens,
+        kv_block_tokens=card.kv_block_tokens,
+        max_seqs=card.max_seqs,
         capabilities=card.capabilities,
         fingerprint=card.fingerprint,
         default_sampling=generation_pb2.SamplingParams(
@@ -60,6 +62,8 @@ def decode_card(data: bytes) -> ModelCard:
         kv_capacity_tokens=message.kv_capacity_tokens,
         fingerprint=message.fingerprint,
         sliding_window=message.sliding_window,
+        kv_block_tokens=message.kv_block_tokens,
+        max_seqs=message.max_seqs,
         capabilities=tuple(message.capabilities),
         default_temperature=sampling.temperature if sampling.HasField("temperature") else None,
         default_top_p=sampling.top_p if sampling.HasField("top_p") else None,

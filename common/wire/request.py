@@ -23,6 +23,8 @@ def encode_body(request: GenerationRequest) -> bytes:
         tenant=request.tenant,
         client_request_id=request.client_request_id,
         labels=dict(request.labels),
+        cache_salt=request.cache_salt,
+        bypass_prefix_cache=request.bypass_prefix_cache,
         resumable=request.resumable,
         hold=request.hold,
         traceparent=request.trace.traceparent,
@@ -57,6 +59,8 @@ def request_from_body(body: pb.RequestBody) -> GenerationRequest:
         client_request_id=body.client_request_id,
         labels=dict(body.labels),
         output=vocabulary.output_from_pb(body.output),
+        cache_salt=body.cache_salt,
+        bypass_prefix_cache=body.bypass_prefix_cache,
         constraint=vocabulary.constraint_from_pb(body.constraint),
         resumable=body.resumable,
         hold=body.hold,
@@ -79,6 +83,7 @@ def encode_header(header: OrderingHeader) -> bytes:
         seed=header.seed,
         output=vocabulary.output_to_pb(OutputOptions(token_ids=header.wants_token_ids)),
         has_deadline=header.has_deadline,
+        num_choices=header.num_choices,
         is_reserved=header.is_reserved,
     ).SerializeToString()
 
@@ -102,6 +107,7 @@ def decode_header(data: bytes) -> OrderingHeader:
         model_revision=message.model_revision,
         seed=message.seed,
         wants_token_ids=vocabulary.wants_token_ids(message.output),
+        num_choices=max(1, message.num_choices),
         trace=TraceContext(message.traceparent, message.tracestate),
         has_deadline=message.has_deadline,
         is_reserved=message.is_reserved,

@@ -4,6 +4,7 @@ Each message is translated once. The token path (``step_from_pb``) makes one val
 nothing for each token.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.domain import FinishReason, MatchedStop
@@ -61,6 +62,14 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheDelta:
+    """Short hashes of prefix blocks that a worker has given up, and of those that it has now: in this order."""
+
+    evicted: Sequence[int]
+    added: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Draining:
     """The worker wants to leave."""
 
@@ -114,7 +123,7 @@ class StepOutput:
     prefill_tokens: int = 0
 
 
-Said = Hello | CardChunk | Credit | Heartbeat | Draining | StepOutput
+Said = Hello | CardChunk | Credit | CacheDelta | Heartbeat | Draining | StepOutput
 """What a worker may say."""
 
 
@@ -138,6 +147,8 @@ def said_from_pb(message: pb.ConnectRequest) -> Said | None:
         case "card_chunk":
             chunk = message.card_chunk
             return CardChunk(chunk.offset, chunk.data, chunk.last)
+        case "cache_delta":
+            return CacheDelta(message.cache_delta.evicted, message.cache_delta.added)
         case "draining":
             return Draining(message.draining.reason)
         case _:

@@ -115,7 +115,9 @@ def _check_sampling(sampling: SamplingDraft, limits: ModelLimits, findings: Find
     )
     findings.number("sampling.presence_penalty", sampling.presence_penalty, -2, 2)
     findings.number("sampling.frequency_penalty", sampling.frequency_penalty, -2, 2)
-    findings.number("sampling.n", sampling.n, 1, MAX_CHOICES)
+    findings.number(
+        "sampling.n", sampling.n, 1, min(MAX_CHOICES, limits.max_choices or MAX_CHOICES)
+    )
     if len(sampling.logit_bias) > MAX_LOGIT_BIAS:
         findings.add("sampling.logit_bias", f"must hold at most {MAX_LOGIT_BIAS} entries")
         return

@@ -2,6 +2,7 @@
 
 from common.domain import ModelLimits
 from common.errors import FieldViolation, InvalidRequest
+from common.kv_need import most_tokens
 from gateway.draft import OutputDraft
 
 # About 1 MB in the log, and again in each checkpoint.
@@ -9,22 +10,33 @@ MAX_PROMPT_LOGPROBS = 1 << 16
 REASON = "CONTEXT_LENGTH_EXCEEDED"
 
 
-def room_for(limits: ModelLimits, num_prompt_tokens: int) -> int:
-    """Tokens that can still be generated behind such a prompt; 0 or less when there is no room."""
-    return min(limits.context_tokens, limits.kv_capacity_tokens) - num_prompt_tokens
+def room_for(limits: ModelLimits, num_prompt_tokens: int, num_choices: int = 1) -> int:
+    """Tokens that each choice can still generate behind such a prompt; 0 or less when there is no room."""
+    size = limits.kv_block_tokens
+    in_memory = most_tokens(
+        num_prompt_tokens, num_choices, limits.kv_capacity_tokens // size, size
+    )
+    return min(limits.context_tokens - num_prompt_tokens, in_memory)
 
 
 def max_tokens_of(
-    requested: int | None, num_prompt_tokens: int, limits: ModelLimits, *, min_tokens: int = 0
+    requested: int | None,
+    num_prompt_tokens: int,
+    limits: ModelLimits,
+    *,
+    num_choices: int = 1,
+    min_tokens: int = 0,
 ) -> int:
     """``max_tokens`` of a request, the default filled in; it never is less than ``min_tokens``.
+
+    All choices must fit side by side.
 
     Raises:
         InvalidRequest: prompt and output cannot both fit.
     """
     if num_prompt_tokens == 0:
         raise InvalidRequest([FieldViolation("prompt", "must hold at least one token")])
-    room = room_for(limits, num_prompt_tokens)
+    room = room_for(limits, num_prompt_tokens, num_choices)
     # A prompt that is only scored needs no room behind it.
     if room < (0 if requested == 0 else 1):
         raise _too_long(

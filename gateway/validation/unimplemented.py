@@ -1,9 +1,7 @@
 """Valid fields whose feature this version lacks: named all together, never silently ignored."""
 
-from collections.abc import Iterator
-
 from common.errors import NotImplementedYet
-from gateway.draft import Draft, SamplingDraft
+from gateway.draft import Draft
 
 
 def refuse_unimplemented(draft: Draft) -> None:
@@ -12,20 +10,10 @@ def refuse_unimplemented(draft: Draft) -> None:
     Raises:
         NotImplementedYet: something is asked for that this version cannot do.
     """
-    fields = [*_sampling(draft.sampling), *_rest(draft)]
-    if fields:
-        raise NotImplementedYet(fields)
-
-
-def _sampling(sampling: SamplingDraft) -> Iterator[str]:
-    if sampling.n not in (None, 1):
-        yield "sampling.n"
-
-
-def _rest(draft: Draft) -> Iterator[str]:
     asked_for = {
         "adapter": draft.adapter,
-        "cache_salt": draft.cache_salt,
         "use_response_cache": draft.use_response_cache,
     }
-    yield from (name for name, value in asked_for.items() if value)
+    fields = [name for name, value in asked_for.items() if value]
+    if fields:
+        raise NotImplementedYet(fields)

@@ -1,6 +1,6 @@
 """Rule 7: what a worker's credits allow, spent as one budget per plan.
 
-A request takes one slot, the KV blocks of its known tokens and of those it will probably generate (what runs has
+A request takes a slot for each choice, the KV blocks of its known tokens and of those it will probably generate (what runs has
 its growth held back in the worker's credits), and its prompt's share of the prefill that the worker has pending. That share keeps the worker's own queue near empty:
 what waits here can still be reordered, what waits there cannot.
 """
@@ -118,7 +118,7 @@ class Room:
 
     def fits(self, request: WaitingRequest) -> bool:
         """Whether ``request`` may join now."""
-        if not self.is_open:
+        if not self.is_open or self._seqs < request.num_choices:
             return False
         if self._blocks < self._reserved_blocks(request) and not (
             # An idle worker has all the room it will ever have: the reserve must not keep a request from it.
@@ -137,7 +137,7 @@ class Room:
         """Spend what ``request`` needs, of which the worker has some in its cache; it must fit."""
         assert self.fits(request), request
         self.num_taken += 1
-        self._seqs -= 1
+        self._seqs -= request.num_choices
         self._blocks -= min(self._blocks, self._reserved_blocks(request))
         self._pending_tokens += request.known_tokens - cached_tokens
 
@@ -145,7 +145,9 @@ class Room:
         """Slots and blocks that ``request`` lacks here; None: what it lacks is neither."""
         if not self._has_prefill_share(request):
             return None
-        return max(0, 1 - self._seqs), max(0, self._reserved_blocks(request) - self._blocks)
+        return max(0, request.num_choices - self._seqs), max(
+            0, self._reserved_blocks(request) - self._blocks
+        )
 
     def num_fitting(self, tokens: int) -> int:
         """How many prompts of ``tokens`` tokens fill what is left, at least one."""
@@ -164,7 +166,10 @@ class Room:
         )
 
     def _reserved_blocks(self, request: WaitingRequest) -> int:
-        return self.blocks_of(request.known_tokens + self._lengths.reserve(request))
+        return self.blocks_of(request.known_tokens + self._lengths.reserve(request)) + (
+            request.num_choices - 1
+        )
 
     def _least_blocks(self, request: WaitingRequest) -> int:
-        return self.blocks_of(request.known_tokens + 1)
+        # Each choice has a last block of its own.
+        return self.blocks_of(request.known_tokens + 1) + request.num_choices - 1

@@ -21,6 +21,7 @@ class WaitingRequest:
     ``known_tokens`` are the prompt and what is generated already: all that a worker has to compute before the
     next token. A started request resumes only on a worker with its ``fingerprint``; an empty
     ``model_revision`` accepts any. Every request has a deadline; ``has_deadline`` says that its caller set it.
+    ``num_choices`` are sequences, each with a slot of its own; tokens are counted over all of them.
     ``alone``: workers died under it, and it goes only where nothing else runs. ``is_charged``: its tenant has
     paid for the prompt (``fairness``), because it was started before. ``prefix`` are the hashes of the prompt's full
     blocks.
@@ -37,6 +38,7 @@ class WaitingRequest:
     fingerprint: str | None = None
     hold: bool = True
     model_revision: str = ""
+    num_choices: int = 1
     has_deadline: bool = False
     alone: bool = False
     is_charged: bool = False

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from common.wire.session import Credit, Draining, Heartbeat, StepOutput
+from common.wire.session import CacheDelta, Credit, Draining, Heartbeat, StepOutput
 from scheduler.worker_registry.session import WorkerSession
 
 
@@ -18,7 +18,7 @@ class SessionSaid:
     """A worker said something about its work or itself."""
 
     session: WorkerSession
-    said: StepOutput | Credit | Heartbeat | Draining
+    said: StepOutput | Credit | CacheDelta | Heartbeat | Draining
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 
 from common.domain import SamplingParams, StopConditions
 from tests.support.fake_clock import FakeClock
+from worker.engine.block_store import PagedRunner
+from worker.engine.costs import StepCosts
 from worker.engine.engine import Engine
 from worker.engine.job import Job, Ticket
 from worker.engine.limits import EngineLimits
+from worker.engine.lower_tier import LowerTier
 from worker.engine.report import Finish, StepReport
-from worker.engine.runner import ModelRunner
 from worker.simulated.runner import SimulatedRunner
 from worker.simulated.settings import SimulatedSettings
 from worker.simulated.vocabulary import EOS_ID, tokenizer_json
@@ -21,7 +23,7 @@ TEXTS = Texts(tokenizer_json())
 def make_engine(
     *,
     clock: FakeClock | None = None,
-    runner: ModelRunner | None = None,
+    runner: PagedRunner | None = None,
     kv_blocks: int = 64,
     block_size: int = 4,
     max_seqs: int = 8,
@@ -29,6 +31,12 @@ def make_engine(
     max_share_tokens: int = 8,
     context_tokens: int = 512,
     eos_every: int = 0,
+    prefix_cache: bool = True,
+    cache_ttl_s: float = float("inf"),
+    swap_blocks: int = 0,
+    park_s: float = float("inf"),
+    costs: StepCosts | None = None,
+    lower: LowerTier | None = None,
 ) -> Engine:
     """A small engine: small blocks and budgets, so that short texts meet every border."""
     settings = SimulatedSettings(kv_blocks=kv_blocks, block_size=block_size, eos_every=eos_every)
@@ -38,8 +46,13 @@ def make_engine(
         max_share_tokens=max_share_tokens,
         context_tokens=context_tokens,
         eos_token_ids=frozenset({EOS_ID}),
+        prefix_cache=prefix_cache,
+        cache_ttl_s=cache_ttl_s,
+        swap_blocks=swap_blocks,
+        park_s=park_s,
     )
-    return Engine(runner or SimulatedRunner(settings), limits, TEXTS.text_of, clock or FakeClock())
+    runner = runner or SimulatedRunner(settings)
+    return Engine(runner, limits, TEXTS.text_of, clock or FakeClock(), costs, lower)
 
 
 def make_job(
@@ -54,15 +67,20 @@ def make_job(
     attempt: int = 1,
     deadline_s: float | None = None,
     generated: dict[int, tuple[int, ...]] | None = None,
+    finished_choices: frozenset[int] = frozenset(),
+    prefix_root: bytes | None = None,
+    prompt_token_ids: tuple[int, ...] | None = None,
 ) -> Job:
-    """A job whose prompt is the bytes of ``prompt``."""
+    """A job whose prompt is the bytes of ``prompt``, unless tokens are given."""
     return Job(
         ticket=Ticket(name, epoch=1, attempt=attempt),
-        prompt_token_ids=tuple(prompt.encode()),
+        prompt_token_ids=prompt_token_ids or tuple(prompt.encode()),
         sampling=SamplingParams(seed=seed, temperature=temperature, n=n),
         stop=stop or StopConditions(max_tokens=max_tokens),
         deadline_s=deadline_s,
         generated=generated or {},
+        finished_choices=finished_choices,
+        prefix_root=prefix_root,
     )
 
 
@@ -74,6 +92,7 @@ class Outcome:
     text: str = ""
     finish: Finish | None = None
     num_prompts_told: int = 0
+    cached_tokens: int = 0
 
     @property
     def full_text(self) -> str:
@@ -98,6 +117,7 @@ class Outcomes:
             outcome.text += output.text
             outcome.finish = output.finish
             outcome.num_prompts_told += output.took_up_prompt
+            outcome.cached_tokens += output.cached_tokens
         self.returned += [(r.ticket.request_id, r.reason) for r in report.returned]
 
     def of(self, name: str = "r", index: int = 0) -> Outcome:

@@ -13,9 +13,9 @@ from common.clock import monotonic_s
 from common.tracing import Tracing
 from tests.support.engines import TEXTS
 from tests.support.time_scale import scaled
+from worker.engine.block_store import PagedRunner
 from worker.engine.engine import Engine
 from worker.engine.limits import EngineLimits
-from worker.engine.runner import ModelRunner
 from worker.session.dialer import Dialer
 from worker.session.engine_thread import EngineThread
 from worker.session.identity import WorkerIdentity
@@ -50,7 +50,7 @@ async def running_worker(
     *,
     settings: SimulatedSettings | None = None,
     max_seqs: int = 8,
-    wrap: Callable[[ModelRunner], ModelRunner] = lambda runner: runner,
+    wrap: Callable[[PagedRunner], PagedRunner] = lambda runner: runner,
 ) -> AsyncIterator[InProcessWorker]:
     """A worker that dials ``addresses``."""
     settings = settings or SimulatedSettings(kv_blocks=256)

@@ -4,30 +4,35 @@
 is synchronous, has no thread of its own, and tells everything that came of it in the next step's report.
 
 Blocks. A group is admitted when the pool covers all its known tokens, and grows block by block while it decodes. When
-the pool is empty, the youngest group is given back to the scheduler, which resumes it later from its logged tokens. The
-oldest is never given back for another's sake, and no job runs that could not finish alone, so something always ends.
+the pool is empty, the youngest group waits, and goes on when there is room again (``parking``).
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from common.domain import Clock, FinishReason
-from common.logprobs import Logprobs
 from common.records import Failure
+from worker.engine.block_store import PagedRunner
 from worker.engine.budget import StepBudget
-from worker.engine.containment import run_contained
+from worker.engine.containment import Contained, NotRun, run_contained
+from worker.engine.costs import StepCosts
 from worker.engine.ending import EndRule
 from worker.engine.group import SequenceGroup
 from worker.engine.job import Job, Ticket
 from worker.engine.limits import EngineLimits
+from worker.engine.lower_tier import LowerTier
+from worker.engine.memory import KvMemory
+from worker.engine.parking import Parking
 from worker.engine.plan import Share, plan_shares
 from worker.engine.report import Credit, Returned, SequenceOutput, StepReport
 from worker.engine.roster import Roster
-from worker.engine.runner import Drawn, ModelRunner, RowFailed, RowResult, Scored
+from worker.engine.runner import Drawn, RowFailed, Scored
 from worker.engine.sequence import Sequence
+from worker.engine.telling import Told, output_of, told_of
 from worker.engine.text_stream import TextStream
 from worker.kv.block_table import BlockTable
 from worker.kv.blocks import BlockPool
+from worker.kv.prefix_cache import PrefixCache
+from worker.kv.prefix_chain import PrefixChain
 
 DOES_NOT_FIT = "DOES_NOT_FIT"
 PREEMPTED = "preempted"
@@ -40,16 +45,27 @@ class Engine:
     """All sequences of one worker. One owner calls it; nothing here waits but the runner."""
 
     def __init__(
-        self, runner: ModelRunner, limits: EngineLimits, new_text: NewText, clock: Clock
+        self,
+        runner: PagedRunner,
+        limits: EngineLimits,
+        new_text: NewText,
+        clock: Clock,
+        costs: StepCosts | None = None,
+        lower: LowerTier | None = None,
     ) -> None:
-        """An idle engine over an empty cache."""
+        """An idle engine over an empty cache; ``costs`` are what was measured of ``runner``."""
         self.pool = BlockPool(runner.num_blocks, runner.block_size)
+        self.cache = PrefixCache(self.pool, limits.cache_ttl_s)
+        self._memory = KvMemory(self.pool, self.cache, runner.blocks, lower)
         self._runner = runner
         self._limits = limits
         self._new_text = new_text
         self._clock = clock
+        self._costs = costs or StepCosts()
         self._roster = Roster()
+        self._parking = Parking(self._memory, self._roster, limits, self._costs)
         self._returned: list[Returned] = []
+        self._num_submitted = 0
         self._num_steps = 0
 
     def step(self) -> StepReport:
@@ -62,7 +78,8 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step would do or tell anything."""
-        return bool(self._roster.waiting or self._roster.running or self._returned)
+        roster = self._roster
+        return bool(roster.waiting or roster.running or self._returned or self.cache.has_news)
 
     @property
     def num_running(self) -> int:
@@ -77,12 +94,17 @@ class Engine:
     @property
     def credit(self) -> Credit:
         """What it can take now; everything submitted is taken off already."""
-        sequences = list(self._roster.sequences)
-        promised = sum(group.missing_blocks for group in self._roster.waiting)
+        roster = self._roster
+        promised = sum(group.missing_blocks(self.pool.block_size) for group in roster.waiting)
+        pending = [*roster.working_sequences, *(g.live[0] for g in roster.waiting if g.live)]
         return Credit(
-            free_seqs=max(0, self._limits.max_seqs - len(sequences)),
+            free_seqs=max(0, self._limits.max_seqs - sum(1 for _ in roster.sequences)),
             free_blocks=max(0, self.pool.num_free - promised),
-            pending_prefill_tokens=sum(s.num_pending for s in sequences if not s.is_decoding),
+            pending_prefill_tokens=sum(
+                min(s.num_pending, self._limits.max_share_tokens)
+                for s in pending
+                if not s.is_decoding
+            ),
         )
 
     # What the owner may ask for between steps.
@@ -92,7 +114,9 @@ class Engine:
         earlier = self._roster.find(job.ticket.request_id)
         if earlier is not None:
             self._roster.forget(earlier)
-        group = SequenceGroup(job, [self._new_sequence(job, index) for index in job.choices])
+        self._num_submitted += 1
+        sequences = [self._new_sequence(job, index) for index in job.choices]
+        group = SequenceGroup(job, sequences, self._num_submitted)
         self._roster.waiting.append(group)
         if job.failure is not None:
             _end(group, FinishReason.ERROR, job.failure)
@@ -125,62 +149,71 @@ class Engine:
             self._give_back(group, reason)
 
     def reset(self) -> None:
-        """Forget everything and tell nothing."""
+        """Forget every request and tell nothing; what the prefix cache holds stays."""
         for group in self._roster.groups:
             self._roster.forget(group)
         self._returned.clear()
+        self.cache.take_changes()
 
     def check_integrity(self) -> None:
         """Assert that the running sequences hold exactly the blocks that are not free."""
-        assert all(s.num_computed <= s.blocks.capacity_tokens for s in self._roster.sequences)
         assert not any(s.blocks.block_ids for g in self._roster.waiting for s in g.sequences)
-        self.pool.check_integrity(s.blocks.block_ids for s in self._roster.sequences)
+        running = self._roster.running
+        self._memory.check_integrity(s for group in running for s in group.sequences)
 
     # The four parts of a step.
 
     def _admit(self) -> float:
-        """End what is late, make room for what runs, then let groups join in order while they fit. The time."""
+        """End what is late, make room for what runs, then let groups join while they fit. The time."""
         now_s = self._clock()
+        self.cache.expire(now_s)
         for group in self._roster.groups:
             if group.job.deadline_s is not None and group.job.deadline_s <= now_s:
                 _end(group, FinishReason.DEADLINE)
-        self._make_room()
-        waiting = self._roster.waiting
-        while waiting and self._limits.fits_now(waiting[0], self.num_running, self.pool):
-            allocated = self._roster.join().try_grow()
-            assert allocated
+        self._parking.make_room(now_s)
+        for group in self._parking.overdue(now_s):
+            self._give_back(group, PREEMPTED)
+        while self._roster.try_join(self._parking.try_seat):
+            pass
         return now_s
 
     def _plan(self) -> list[Share]:
-        budget = StepBudget(self._limits.max_batch_tokens)
         return plan_shares(
-            self._roster.running_sequences, budget, max_share=self._limits.max_share_tokens
+            self._roster.working_sequences,
+            StepBudget(self._limits.max_batch_tokens),
+            self._costs,
+            max_share=self._limits.max_share_tokens,
         )
 
-    def _run(self, shares: list[Share]) -> list[RowResult]:
+    def _run(self, shares: list[Share]) -> list[Contained]:
         if not shares:
             return []
         self._num_steps += 1
         return run_contained(self._runner, [share.row for share in shares])
 
-    def _settle(self, shares: list[Share], results: list[RowResult], began_s: float) -> StepReport:
+    def _settle(self, shares: list[Share], results: list[Contained], began_s: float) -> StepReport:
         """Take in what was computed, part with what ended, and tell it."""
         decode_seqs = sum(share.sequence.is_decoding for share in shares)
-        drawn: dict[Sequence, _Told] = {}
+        repeated = sum(share.sequence.num_repeated(share.num_tokens) for share in shares)
+        drawn: dict[Sequence, Told] = {}
         for share, result in zip(shares, results, strict=True):
             sequence = share.sequence
             if isinstance(result, RowFailed):
-                failure = Failure("INTERNAL", result.message, result.reason)
-                sequence.end(FinishReason.ERROR, failure)
+                self._fail(sequence, result)
+            if isinstance(result, RowFailed | NotRun):
                 continue
             if isinstance(result, Scored):
                 sequence.scored(result.scores)
                 result = result.drawn
             sequence.computed(share.num_tokens)
-            if isinstance(result, Drawn):
-                drawn[sequence] = _told(sequence, result)
+            if isinstance(result, Drawn) and sequence.finish is None:
+                self._memory.publish(sequence)
+                drawn[sequence] = told_of(sequence, result)
+        for group in self._roster.running:
+            self._memory.fork(group)
         outputs = tuple(self._part(drawn))
         returned, self._returned = tuple(self._returned), []
+        num_preempted, swapped_blocks = self._parking.take_counts()
         return StepReport(
             step=self._num_steps,
             outputs=outputs,
@@ -189,27 +222,26 @@ class Engine:
             duration_s=self._clock() - began_s,
             prefill_tokens=sum(share.num_tokens for share in shares) - decode_seqs,
             decode_seqs=decode_seqs,
+            cache=self._memory.report(),
+            num_preempted=num_preempted,
+            swapped_blocks=swapped_blocks,
+            recomputed_tokens=repeated,
         )
 
     # Their smaller steps.
 
-    def _make_room(self) -> None:
-        """Cover every known token of what runs; where blocks are missing, the youngest goes."""
-        for sequence in self._roster.sequences:
-            if sequence.finish is not None:
-                sequence.blocks.release()
-        for group in list(self._roster.running):
-            while group in self._roster.running and not group.try_grow():
-                youngest = self._roster.youngest_live()
-                assert youngest is not None
-                self._give_back(youngest, PREEMPTED)
+    def _fail(self, sequence: Sequence, failed: RowFailed) -> None:
+        """A failed row ends its request: nobody wants some of its choices, and none gives a sound answer."""
+        self._memory.distrust(sequence)
+        group = next(g for g in self._roster.running if sequence in g.sequences)
+        _end(group, FinishReason.ERROR, Failure("INTERNAL", failed.message, failed.reason))
 
-    def _part(self, drawn: "dict[Sequence, _Told]") -> Iterator[SequenceOutput]:
+    def _part(self, drawn: dict[Sequence, Told]) -> Iterator[SequenceOutput]:
         """The outputs of all groups; ended sequences leave, and their blocks are free."""
         for group in self._roster.groups:
             for sequence in list(group.sequences):
                 if sequence in drawn or sequence.finish is not None:
-                    yield _output(group, sequence, drawn.get(sequence))
+                    yield output_of(group, sequence, drawn.get(sequence))
             for sequence in group.sequences:
                 if sequence.finish is not None:
                     sequence.blocks.release()
@@ -221,7 +253,9 @@ class Engine:
         left_tokens = self._limits.context_tokens - len(job.prompt_token_ids)
         max_generated = min(job.stop.max_tokens, left_tokens)
         rule = EndRule(job.stop, self._limits.eos_token_ids, max_generated)
-        return Sequence(job, index, rule, self._new_text(job), BlockTable(self.pool))
+        root = job.prefix_root if self._limits.prefix_cache else None
+        chain = PrefixChain(root, self.pool.block_size)
+        return Sequence(job, index, rule, self._new_text(job), BlockTable(self.pool), chain)
 
     def _give_back(self, group: SequenceGroup, reason: str) -> None:
         """Return a group to the queue, unless all of it has ended and only waits to be told."""
@@ -233,36 +267,3 @@ class Engine:
 def _end(group: SequenceGroup, reason: FinishReason, failure: Failure | None = None) -> None:
     for sequence in group.sequences:
         sequence.end(reason, failure)
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What is told of a token that was drawn."""
-
-    token_ids: tuple[int, ...] = ()
-    text: str = ""
-    logprobs: tuple[Logprobs, ...] = ()
-
-
-def _told(sequence: Sequence, drawn: Drawn) -> _Told:
-    text = sequence.append(drawn.token_id)
-    if drawn.scores is None:
-        return _Told((drawn.token_id,), text)
-    return _Told((drawn.token_id,), text, (sequence.logprobs_of(drawn.token_id, drawn.scores),))
-
-
-def _output(group: SequenceGroup, sequence: Sequence, told: _Told | None) -> SequenceOutput:
-    tells_prompt = group.has_begun and not group.is_prompt_told
-    group.is_prompt_told = group.is_prompt_told or tells_prompt
-    told = told or _Told()
-    return SequenceOutput(
-        ticket=group.job.ticket,
-        index=sequence.index,
-        token_ids=told.token_ids,
-        text=told.text,
-        text_chars=tuple(len(told.text) for _ in told.token_ids),
-        finish=sequence.finish,
-        took_up_prompt=tells_prompt,
-        logprobs=told.logprobs,
-        prompt_logprobs=group.prompt_logprobs if tells_prompt else (),
-    )

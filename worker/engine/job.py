@@ -23,6 +23,7 @@ class Job:
 
     ``generated`` holds the logged tokens by choice: generation continues behind them. ``deadline_s`` is a moment
     of the engine's clock. ``grammar`` is the compiled ``constraint``. A job with a ``failure`` only has its end told.
+    ``prefix_root`` is where the text's prefix keys begin; None keeps it out of the prefix cache.
     """
 
     ticket: Ticket
@@ -33,6 +34,7 @@ class Job:
     generated: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     finished_choices: frozenset[int] = frozenset()
     output: OutputOptions = field(default_factory=OutputOptions)
+    prefix_root: bytes | None = None
     constraint: OutputConstraint | None = None
     grammar: Grammar | None = None
     failure: Failure | None = None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from common.kv_need import blocks_needed
 from worker.engine.group import SequenceGroup
 from worker.kv.blocks import BlockPool
 
@@ -10,7 +11,9 @@ from worker.kv.blocks import BlockPool
 class EngineLimits:
     """Bounds of a step and of a text.
 
-    ``max_share_tokens`` bounds one prompt's part of a step while others wait for theirs.
+    ``max_share_tokens`` bounds one prompt's part of a step while others run or wait. A cached block that nobody wanted
+    for ``cache_ttl_s`` is given up. Contents of at most ``swap_blocks`` blocks are kept in host memory for groups that made
+    room; a group that waits longer than ``park_s`` to go on is given back, since another worker may have room.
     """
 
     max_seqs: int
@@ -18,6 +21,10 @@ class EngineLimits:
     max_share_tokens: int
     context_tokens: int
     eos_token_ids: frozenset[int]
+    prefix_cache: bool = True
+    cache_ttl_s: float = float("inf")
+    swap_blocks: int = 0
+    park_s: float = float("inf")
 
     def __post_init__(self) -> None:
         # Every running sequence must find room to decode in every step.
@@ -26,16 +33,11 @@ class EngineLimits:
 
     def fits_alone(self, group: SequenceGroup, pool: BlockPool) -> bool:
         """Whether the group can run to its end when nobody else is there."""
-        blocks = sum(pool.blocks_for(sequence.max_known) for sequence in group.sequences)
+        num_prompt, choices = len(group.job.prompt_token_ids), group.sequences
+        longest = max((s.max_known for s in choices), default=0) - num_prompt
+        blocks = blocks_needed(num_prompt, longest, len(choices), pool.block_size)
         return (
-            0 < len(group.job.prompt_token_ids) <= self.context_tokens
-            and len(group.sequences) <= self.max_seqs
+            0 < num_prompt <= self.context_tokens
+            and len(choices) <= self.max_seqs
             and blocks <= pool.num_blocks
-        )
-
-    def fits_now(self, group: SequenceGroup, num_running: int, pool: BlockPool) -> bool:
-        """Whether there are slots for the group, and blocks for all its known tokens."""
-        return (
-            num_running + len(group.live) <= self.max_seqs
-            and group.missing_blocks <= pool.num_free
         )

@@ -1,13 +1,21 @@
 """Which tokens the next step computes: decodes first, then prefill chunks, under one budget.
 
-A long prompt would take whole steps away from the short ones behind it. So prefills, oldest first, get at most
-``max_share`` tokens each in a first round, and only what is left over goes to them in a second.
+A prompt of thousands of tokens must freeze neither the streams that run nor the short prompts behind it:
+
+    decodes          1 token each
+    first prompt     a share, so that the oldest advances in every step
+    short prompts    whole, oldest first: those that a share covers
+    other prompts    a share each
+    what is left     to the prompts, oldest first, where nobody decodes and waits for the step's end
+
+A share is at most ``max_share`` tokens at the beginning of a text, and fewer further on, where a token costs more.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from worker.engine.budget import StepBudget
+from worker.engine.costs import StepCosts
 from worker.engine.runner import Row
 from worker.engine.sequence import Sequence
 
@@ -35,18 +43,28 @@ class Share:
 
 
 def plan_shares(
-    sequences: Iterable[Sequence], budget: StepBudget, *, max_share: int
+    sequences: Iterable[Sequence], budget: StepBudget, costs: StepCosts, *, max_share: int
 ) -> list[Share]:
     """The next step's shares of ``sequences``, which come oldest first and have blocks for all known tokens."""
-    decoding: list[Sequence] = []
+    granted: dict[Sequence, int] = {}
     prefilling: list[Sequence] = []
     for sequence in sequences:
-        (decoding if sequence.is_decoding else prefilling).append(sequence)
-    granted = [budget.take(1) for _ in decoding]
-    first = [budget.take(min(sequence.num_pending, max_share)) for sequence in prefilling]
-    granted += [
-        taken + budget.take(sequence.num_pending - taken)
-        for sequence, taken in zip(prefilling, first, strict=True)
-    ]
-    pairs = zip(decoding + prefilling, granted, strict=True)
-    return [Share(sequence, num_tokens) for sequence, num_tokens in pairs if num_tokens]
+        if sequence.is_decoding:
+            granted[sequence] = budget.take(1)
+        else:
+            prefilling.append(sequence)
+    someone_decodes = bool(granted)
+    shares = {s: costs.chunk_tokens(max_share, s.num_computed) for s in prefilling}
+    for sequence in _by_turn(prefilling, shares):
+        granted[sequence] = budget.take(min(sequence.num_pending, shares[sequence]))
+    if not someone_decodes:
+        for sequence in prefilling:
+            granted[sequence] += budget.take(sequence.num_pending - granted[sequence])
+    return [Share(sequence, num_tokens) for sequence, num_tokens in granted.items() if num_tokens]
+
+
+def _by_turn(prefilling: list[Sequence], shares: dict[Sequence, int]) -> list[Sequence]:
+    """The oldest, then the short ones, then the others; oldest first among equals."""
+    others = prefilling[1:]
+    short = [s for s in others if s.num_pending <= shares[s]]
+    return [*prefilling[:1], *short, *(s for s in others if s.num_pending > shares[s])]

@@ -1,5 +1,6 @@
 """What the engine tells after a step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.domain import FinishReason, MatchedStop
@@ -24,7 +25,8 @@ class SequenceOutput:
 
     ``text_chars[i]`` characters of ``text`` became certain with token ``i``. A stop token or end-of-sequence token
     is among ``token_ids`` (it was generated and counts) but gives no text. ``took_up_prompt`` is true on
-    the first output of a dispatch whose computation had begun. ``logprobs`` has an entry for each token or none.
+    the first output of a dispatch whose computation had begun; ``cached_tokens`` of its prompt were found computed.
+    ``logprobs`` has an entry for each token or none.
     """
 
     ticket: Ticket
@@ -36,6 +38,7 @@ class SequenceOutput:
     took_up_prompt: bool = False
     logprobs: tuple[Logprobs, ...] = ()
     prompt_logprobs: tuple[Logprobs, ...] = ()
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,10 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What the engine can take now."""
+    """What the engine can take now.
+
+    A long prompt counts among the pending tokens with its share of one step: it takes no more away from a newcomer.
+    """
 
     free_seqs: int
     free_blocks: int
@@ -56,8 +62,28 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheReport:
+    """What became of the prefix cache: short hashes that can be found now, and that cannot any more.
+
+    ``queried_tokens`` of new prompts were looked for, ``hit_tokens`` found; ``loaded_blocks`` came from below the cache.
+    ``lifetimes_s`` are those of evicted blocks.
+    """
+
+    added: Sequence[int] = ()
+    evicted: Sequence[int] = ()
+    lifetimes_s: Sequence[float] = ()
+    queried_tokens: int = 0
+    hit_tokens: int = 0
+    loaded_blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StepReport:
-    """Everything one step brought forth."""
+    """Everything one step brought forth.
+
+    ``num_preempted`` requests lost their blocks to older ones, ``swapped_blocks`` of them to host memory.
+    ``recomputed_tokens`` had been computed before, here or by an earlier dispatch.
+    """
 
     step: int
     outputs: tuple[SequenceOutput, ...]
@@ -66,3 +92,7 @@ class StepReport:
     duration_s: float
     prefill_tokens: int
     decode_seqs: int
+    cache: CacheReport = CacheReport()
+    num_preempted: int = 0
+    swapped_blocks: int = 0
+    recomputed_tokens: int = 0

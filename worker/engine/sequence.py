@@ -20,13 +20,20 @@ from worker.engine.runner import Draw, TokenScores
 from worker.engine.seen_tokens import SeenTokens
 from worker.engine.text_stream import TextStream
 from worker.kv.block_table import BlockTable
+from worker.kv.prefix_chain import PrefixChain
 
 
 class Sequence:
     """Known tokens, of which the first ``num_computed`` are in the cache."""
 
     def __init__(
-        self, job: Job, index: int, rule: EndRule, text: TextStream, blocks: BlockTable
+        self,
+        job: Job,
+        index: int,
+        rule: EndRule,
+        text: TextStream,
+        blocks: BlockTable,
+        chain: PrefixChain | None = None,
     ) -> None:
         """Choice ``index`` of ``job``; generated tokens are replayed, so that all state is as if never interrupted."""
         self.job = job
@@ -34,6 +41,10 @@ class Sequence:
         self.blocks = blocks
         self.token_ids = list(job.prompt_token_ids)
         self.num_computed = 0
+        self.num_published = 0
+        self.num_reached = 0
+        self.follows: Sequence | None = None
+        self._chain = chain
         self.finish: Finish | None = None
         self.prompt_logprobs = [Logprobs()] if job.scores_prompt else []
         self._rule = rule
@@ -43,8 +54,14 @@ class Sequence:
         for token_id in job.generated.get(index, ()):
             if self.finish is None:
                 self.append(token_id)
+        if self.num_generated:  # by an earlier dispatch, which computed all but the last
+            self.num_reached = self.num_known - 1
         if 0 < rule.max_generated <= self.num_generated:
             self.end(FinishReason.LENGTH)
+
+    def keys(self, num_tokens: int) -> Iterable[bytes]:
+        """The prefix keys of the full blocks among its first ``num_tokens`` tokens; none if it shares nothing."""
+        return () if self._chain is None else self._chain.keys(self.token_ids, num_tokens)
 
     @property
     def num_known(self) -> int:
@@ -96,9 +113,14 @@ class Sequence:
             return []
         return self.token_ids[start + 1 : min(end + 1, len(self.job.prompt_token_ids))]
 
+    def num_repeated(self, num_tokens: int) -> int:
+        """How many of its next tokens were computed before."""
+        return max(0, min(num_tokens, self.num_reached - self.num_computed))
+
     def computed(self, num_tokens: int) -> None:
         """So many more known tokens are in the cache; ends it where the prompt is all that was wanted."""
         self.num_computed += num_tokens
+        self.num_reached = max(self.num_reached, self.num_computed)
         if not self._rule.max_generated and not self.num_pending:
             self.end(FinishReason.LENGTH)
 
@@ -138,6 +160,14 @@ class Sequence:
     @property
     def _is_complete(self) -> bool:
         return self._constraint is not None and self._constraint.is_over
+
+    def forget_computed(self) -> None:
+        """It has left its blocks: everything known is to be computed, or found, again."""
+        self.num_computed = self.num_published = 0
+        self.follows = None
+        # Once a token is generated, they are told.
+        is_told = not self.job.scores_prompt or self.num_generated > 0
+        self.prompt_logprobs = [] if is_told else [Logprobs()]
 
     def end(self, reason: FinishReason, failure: Failure | None = None) -> None:
         """End it for a reason from outside, unless it has ended."""

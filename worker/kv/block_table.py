@@ -1,5 +1,7 @@
 """The blocks of one sequence, in the order of positions."""
 
+from collections.abc import Sequence
+
 from worker.kv.blocks import BlockPool
 
 
@@ -19,6 +21,11 @@ class BlockTable:
     def missing_blocks(self, num_tokens: int) -> int:
         """Blocks to add before ``num_tokens`` positions are covered."""
         return max(0, self._pool.blocks_for(num_tokens) - len(self.block_ids))
+
+    def begin_with(self, block_ids: Sequence[int]) -> None:
+        """Take blocks over that the caller holds for it; the table is empty before."""
+        assert not self.block_ids
+        self.block_ids = list(block_ids)
 
     def try_grow(self, num_tokens: int) -> bool:
         """Cover ``num_tokens`` positions; False and nothing changed when the pool has too few blocks."""

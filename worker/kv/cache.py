@@ -53,7 +53,7 @@ class PagedCache:
         self.block_size = block_size
         self.zero_slot = num_blocks * block_size
         self.sink_slot = (num_blocks + 1) * block_size
-        self._stores = [
+        self.stores = [
             _zeros(
                 (num_blocks + 2, block_size, shape.num_kv_heads, shape.key_dim + shape.value_dim),
                 dtype,
@@ -76,7 +76,7 @@ class PagedCache:
         return both[..., :key_dim], both[..., key_dim:]
 
     def _flat(self, layer: int) -> torch.Tensor:
-        return self._stores[layer].flatten(0, 1)
+        return self.stores[layer].flatten(0, 1)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

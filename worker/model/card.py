@@ -46,6 +46,8 @@ def make_card(
         ),
         kv_capacity_tokens=kv_capacity_tokens,
         fingerprint=fingerprint,
+        kv_block_tokens=settings.block_size,
+        max_seqs=settings.max_seqs,
         capabilities=(CAPABILITY,) if is_available() else (),
         # Blocks may be given back only where no layer looks further: one full layer keeps them all.
         sliding_window=0 if None in windows else max(w for w in windows if w is not None),

@@ -20,6 +20,7 @@ import transformers
 
 from common.domain import Quantization, SamplingParams
 from common.model_card import ModelCard
+from worker.engine.block_store import PagedRunner
 from worker.engine.model_settings import KvDtype, ModelSettings, RunnerKind
 from worker.engine.runner import Draw, ModelRunner, Row
 from worker.kv.cache import LayerShape, PagedCache
@@ -45,7 +46,7 @@ _WARM_UP_TOKENS = 64
 class _Computing:
     """A runner, and what the card says of it."""
 
-    runner: ModelRunner
+    runner: PagedRunner
     layers: list[LayerShape]
     dtype: torch.dtype
     kernels: str
@@ -55,7 +56,7 @@ class _Computing:
 class LoadedModel:
     """A model that is warm, and its card."""
 
-    runner: ModelRunner
+    runner: PagedRunner
     card: ModelCard
 
 

@@ -5,10 +5,13 @@ from typing import Any
 
 import torch
 
+from worker.engine.block_store import BlockStore
 from worker.engine.runner import Row, RowResult
 from worker.kv.cache import PagedCache
+from worker.kv.tensor_blocks import TensorBlocks
 from worker.model.decoder import Decoder
 from worker.model.layout import StepLayout
+from worker.model.memory_errors import told_as_memory_error
 from worker.model.scoring import run_rows
 
 
@@ -19,6 +22,7 @@ class TorchRunner:
         """Nothing else may write to ``cache``."""
         self._decoder = decoder
         self._cache = cache
+        self._blocks = TensorBlocks(cache.stores)
 
     @property
     def model(self) -> Any:
@@ -35,6 +39,12 @@ class TorchRunner:
         """Tokens per block."""
         return self._cache.block_size
 
+    @property
+    def blocks(self) -> BlockStore:
+        """The contents of its blocks."""
+        return self._blocks
+
+    @told_as_memory_error()
     @torch.inference_mode()
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Compute the rows in one step; see ``worker.engine.runner.ModelRunner``."""

@@ -96,6 +96,10 @@ class EngineThread:
         """Return everything to the queue."""
         self._commands.put(lambda engine: engine.give_back_all(reason))
 
+    def tell_cache(self) -> None:
+        """Let the next report tell all that the prefix cache holds."""
+        self._commands.put(lambda engine: engine.cache.tell_everything())
+
     def run(self) -> None:
         """The thread's loop: obey, step, tell."""
         try:

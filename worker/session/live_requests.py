@@ -133,6 +133,10 @@ class LiveRequests:
         running = live.choices.get(output.index)
         if running is None:
             return
+        if output.took_up_prompt:
+            running.span.set_attribute(
+                names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS, output.cached_tokens
+            )
         if output.token_ids:
             running.num_steps += 1
             running.num_tokens += len(output.token_ids)

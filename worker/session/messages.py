@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from common.domain import FinishReason, TraceContext
+from common.prefix_keys import root_key
 from common.records import Failure
 from common.wire import vocabulary
 from common.wire.logprobs import logprobs_to_pb
@@ -12,13 +13,15 @@ from headrace.internal.v1 import records_pb2
 from headrace.internal.v1 import worker_service_pb2 as pb
 from headrace.v1 import generation_pb2
 from worker.engine.job import Job, Ticket
-from worker.engine.report import Credit, Finish, SequenceOutput, StepReport
+from worker.engine.report import CacheReport, Credit, Finish, SequenceOutput, StepReport
 from worker.session.identity import WorkerIdentity
 
 PROTOCOL = 1
 BAD_ASSIGNMENT = "BAD_ASSIGNMENT"
 # Far below any message limit; large enough that a tokenizer of 10 MB takes ten round trips' worth of chunks at most.
 CARD_CHUNK_BYTES = 1024 * 1024
+# Of eight bytes each; a step brings a few, a session's first message the whole cache.
+CACHE_DELTA_HASHES = 16_384
 
 
 def hello_to_pb(identity: WorkerIdentity) -> pb.ConnectRequest:
@@ -63,6 +66,9 @@ def job_from_pb(assignment: pb.Assignment, now_s: float) -> Job:
     """The job of an assignment; its deadline counts from ``now_s``."""
     request = request_from_body(assignment.body)
     choices = assignment.resume.choices
+    root = root_key(
+        tenant=request.tenant, salt=request.cache_salt, revision=request.model_revision
+    )
     return Job(
         ticket=ticket_of(assignment),
         prompt_token_ids=request.prompt_token_ids,
@@ -72,6 +78,7 @@ def job_from_pb(assignment: pb.Assignment, now_s: float) -> Job:
         generated={choice.index: tuple(choice.token_ids) for choice in choices},
         finished_choices=frozenset(c.index for c in choices if c.HasField("finish")),
         output=request.output,
+        prefix_root=None if request.bypass_prefix_cache else root,
         constraint=request.constraint,
     )
 
@@ -120,6 +127,16 @@ def report_to_pb(report: StepReport, worker_id: str) -> pb.ConnectRequest:
     )
 
 
+def cache_deltas(cache: CacheReport) -> Iterator[pb.ConnectRequest]:
+    """What became of the prefix cache, in messages of bounded size; evictions first, so that nothing counts double."""
+    for first in range(0, len(cache.evicted), CACHE_DELTA_HASHES):
+        gone = cache.evicted[first : first + CACHE_DELTA_HASHES]
+        yield pb.ConnectRequest(cache_delta=pb.CacheDelta(evicted=gone))
+    for first in range(0, len(cache.added), CACHE_DELTA_HASHES):
+        come = cache.added[first : first + CACHE_DELTA_HASHES]
+        yield pb.ConnectRequest(cache_delta=pb.CacheDelta(added=come))
+
+
 def refusal_of(ticket: Ticket) -> SequenceOutput:
     """The end of a request whose assignment makes no sense."""
     failure = Failure("INTERNAL", "the assignment could not be read", BAD_ASSIGNMENT)
@@ -146,8 +163,12 @@ def _output_to_pb(output: SequenceOutput, worker_id: str) -> pb.SequenceOutput:
     if output.finish is not None:
         message.finish.CopyFrom(_finish_to_pb(output.finish))
     if output.took_up_prompt:
-        logprobs = logprobs_to_pb(output.prompt_logprobs)
-        message.prompt.CopyFrom(records_pb2.PromptRecord(worker_id=worker_id, logprobs=logprobs))
+        prompt = records_pb2.PromptRecord(
+            worker_id=worker_id,
+            cached_tokens=output.cached_tokens,
+            logprobs=logprobs_to_pb(output.prompt_logprobs),
+        )
+        message.prompt.CopyFrom(prompt)
     return message
 
 

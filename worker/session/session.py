@@ -149,6 +149,8 @@ class Session:
             return
         self._parts.live.observe(report)
         self._parts.on_step(report)
+        for delta in messages.cache_deltas(report.cache):
+            self._send(delta)
         self._send(messages.report_to_pb(report, self._parts.identity.worker_id))
 
     # The tasks.
@@ -234,6 +236,7 @@ class Session:
         self.is_welcome = True
         _log.info("welcome", scheduler=welcome.scheduler_id, partition=welcome.partition)
         self._send(pb.ConnectRequest(credit=messages.credit_to_pb(self._credit)))
+        self._parts.engine.tell_cache()
         assert self._spawn is not None
         self._spawn(self._beat(max(0.05, welcome.heartbeat_ms / 1000)))
         self._parts.on_welcome(welcome.scheduler_id)

@@ -35,6 +35,8 @@ def simulated_card(settings: SimulatedSettings) -> ModelCard:
         eos_token_ids=(EOS_ID, IM_END_ID),
         default_max_tokens=256,
         kv_capacity_tokens=settings.kv_blocks * settings.block_size,
+        kv_block_tokens=settings.block_size,
+        max_seqs=settings.max_seqs,
         capabilities=(CAPABILITY,) if is_available() else (),
         fingerprint=f"simulated:{revision}",
     )

@@ -9,7 +9,9 @@ else overwrote gives other tokens, and the tests that compare tokens see it.
 import time
 from collections.abc import Callable, Sequence
 
+from worker.engine.costs import StepCosts
 from worker.engine.runner import DEAD_END, NUMERIC, Draw, Drawn, Row, RowFailed, RowResult, Scored
+from worker.simulated.blocks import SimulatedBlocks
 from worker.simulated.choice import LOOK_BACK_TOKENS, choose_allowed, choose_token
 from worker.simulated.scores import scores_of
 from worker.simulated.settings import SimulatedSettings
@@ -30,9 +32,9 @@ class SimulatedRunner:
         """An empty cache."""
         self._settings = settings
         self._sleep = sleep
-        num_slots = settings.kv_blocks * settings.block_size
-        self._hashes = [0] * num_slots
-        self._tokens = [0] * num_slots
+        self.blocks = SimulatedBlocks(settings.kv_blocks, settings.block_size)
+        self._hashes = self.blocks.hashes
+        self._tokens = self.blocks.tokens
 
     @property
     def num_blocks(self) -> int:
@@ -43,6 +45,12 @@ class SimulatedRunner:
     def block_size(self) -> int:
         """Tokens per block."""
         return self._settings.block_size
+
+    @property
+    def costs(self) -> StepCosts:
+        """What was set, as if it had been measured."""
+        rate = self._settings.prefill_tokens_per_s
+        return StepCosts(1 / rate if rate else 0.0, block_copy_s=0.0)
 
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Compute the rows; see ``ModelRunner``."""

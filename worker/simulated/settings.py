@@ -14,3 +14,4 @@ class SimulatedSettings:
     block_size: int = 16
     context_tokens: int = 8192
     eos_every: int = 0
+    max_seqs: int = 64

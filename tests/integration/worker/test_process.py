@@ -83,7 +83,7 @@ async def test_metrics() -> None:
     assert values["headrace_kv_cache_usage_ratio" + label] == 0
     assert values["headrace_num_requests_running" + label] == 0
     assert values["headrace_step_time_seconds_count" + label] >= 12
-    assert values["headrace_preemptions_total" + label] == 0
+    assert values["headrace_num_preemptions_total" + label] == 0
     assert values["headrace_session_reconnects_total" + label] == 0
 
 

@@ -7,13 +7,14 @@ import threading
 import pytest
 
 from common.domain import StopConditions
+from common.prefix_keys import block_keys, root_key, short_hash
 from common.wire.card import decode_card
 from headrace.internal.v1 import worker_service_pb2 as pb
 from headrace.v1 import generation_pb2
 from tests.support.engines import make_job, run_alone
 from tests.support.scheduler_stub import StubSession, assignment, scheduler_stub
 from tests.support.worker_in_process import running_worker
-from worker.engine.runner import ModelRunner
+from worker.engine.block_store import PagedRunner
 from worker.simulated.settings import SimulatedSettings
 
 pytestmark = pytest.mark.integration
@@ -67,6 +68,26 @@ async def test_assignments_run_to_their_ends() -> None:
         last = session.outputs[-1]
         assert (last.credit.free_seqs, last.credit.free_blocks) == (8, 256)
         assert worker.ends == []
+
+
+async def test_cache_is_told_and_told_anew() -> None:
+    """Blocks come with the steps that prove them; the next session hears of all of them before anything runs."""
+    root = root_key(tenant="t")
+    tokens = tuple(("prefix " * 10).encode())
+    expected = {short_hash(key) for key in block_keys(root, tokens, 16)}
+    async with scheduler_stub() as stub, running_worker([stub.address]):
+        session = await stub.session()
+        await session.welcome()
+        job = assignment("a", "prefix " * 10, max_tokens=3)
+        job.body.tenant = "t"
+        session.send(assign=pb.Assign(assignments=[job]))
+        added = (await session.receive("cache_delta")).added
+        assert set(added) == expected
+        await session.until(lambda: session.finish_of("a") is not None)
+        session.close()
+        again = await stub.session()
+        await again.welcome()
+        assert set((await again.receive("cache_delta")).added) >= expected
 
 
 async def test_cancel_and_preempt() -> None:
@@ -190,9 +211,10 @@ async def test_reading_goes_on_during_a_long_step() -> None:
     entered, release = threading.Event(), threading.Event()
 
     class Stuck:
-        def __init__(self, runner: ModelRunner) -> None:
+        def __init__(self, runner: PagedRunner) -> None:
             self._runner = runner
             self.num_blocks, self.block_size = runner.num_blocks, runner.block_size
+            self.blocks = runner.blocks
 
         def run(self, rows):
             entered.set()

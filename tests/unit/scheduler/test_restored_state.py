@@ -23,6 +23,7 @@ from common.domain import (
     TraceContext,
 )
 from common.logprobs import Logprobs, TokenLogprob
+from common.prefix_keys import root_key
 from common.records import (
     ChoiceProgress,
     Failure,
@@ -67,6 +68,7 @@ JOB = {
     "generated": LOG,
     "finished_choices": LOG,
     "output": BODY,
+    "prefix_root": BODY,
     "constraint": BODY,
     "grammar": BODY,  # compiled anew, or kept by the worker
     "failure": ANEW,
@@ -78,6 +80,10 @@ SEQUENCE = {
     "blocks": ANEW,
     "token_ids": TOKENS,
     "num_computed": ANEW,
+    "num_published": ANEW,
+    "num_reached": TOKENS,
+    "follows": ANEW,
+    "_chain": BODY,
     "finish": NEVER,
     "_rule": BODY,
     "_text": TOKENS,
@@ -85,7 +91,16 @@ SEQUENCE = {
     "_constraint": TOKENS,
     "prompt_logprobs": LOG,  # logged with the first token; computed anew where none is
 }
-GROUP = {"job": BODY, "sequences": TOKENS, "is_prompt_told": ANEW}
+GROUP = {
+    "job": BODY,
+    "sequences": TOKENS,
+    "is_prompt_told": ANEW,
+    "num_overtakes": ANEW,
+    "number": ANEW,
+    "cached_tokens": ANEW,
+    "saved": ANEW,
+    "parked_since_s": ANEW,
+}
 OUTPUT_TEXT = {
     "_detokenizer": TOKENS,
     "_matcher": TOKENS,
@@ -136,7 +151,7 @@ LED_REQUEST = {
     "gateways": RECORD,  # with the next heartbeat
     "is_taking": ANEW,
     "is_recovering": ANEW,
-    "num_choices": BODY,
+    "num_choices": HEADER,
     "seed": BODY,
     "next_seq": LOG,
     "has_prompt": LOG,
@@ -200,8 +215,8 @@ REQUEST_BODY = {
     "tenant": BODY,
     "client_request_id": BODY,
     "labels": BODY,
-    "cache_salt": REFUSED,
-    "bypass_prefix_cache": REFUSED,
+    "cache_salt": BODY,
+    "bypass_prefix_cache": BODY,
     "adapter": REFUSED,
     "resumable": BODY,
     "hold": BODY,
@@ -221,6 +236,7 @@ INBOX_HEADER = {
     "seed": HEADER,
     "output": HEADER,
     "has_deadline": HEADER,
+    "num_choices": HEADER,
     "is_reserved": HEADER,
 }
 ASSIGNMENT = {
@@ -327,6 +343,8 @@ REQUEST = GenerationRequest(
     output=OutputOptions(
         token_ids=False, logprobs=True, top_logprobs=2, prompt_logprobs=True, echo=True
     ),
+    cache_salt="s",
+    bypass_prefix_cache=True,
     constraint=OutputConstraint(ConstraintKind.CHOICE, options=("a", "b")),
     resumable=True,
     hold=False,
@@ -335,7 +353,7 @@ REQUEST = GenerationRequest(
 )
 HEADER_VALUE = OrderingHeader(
     "t", Priority.HIGH, 2, 6, hold=False, model_revision="r", trace=TraceContext("tp", "ts"),
-    seed=3, wants_token_ids=False, has_deadline=True, is_reserved=True,
+    seed=3, wants_token_ids=False, has_deadline=True, num_choices=2, is_reserved=True,
 )  # fmt: skip
 FAILURE = Failure("INTERNAL", "m", "R", {"k": "v"})
 TIMINGS = Timings(1.0, 2.0, 3.0, 4.0, 5)
@@ -400,5 +418,9 @@ def test_a_worker_gets_all_of_it():
         generated={0: (1, 2), 1: (3,)},
         finished_choices=frozenset({1}),
         output=REQUEST.output,
+        prefix_root=None,
         constraint=REQUEST.constraint,
     )
+    assignment.body.bypass_prefix_cache = False
+    root = root_key(tenant="t", salt="s", revision="r")
+    assert job_from_pb(assignment, 10.0).prefix_root == root

@@ -18,7 +18,7 @@ def test_defaults_serve_the_default_model() -> None:
     assert settings.schedulers == ("a:1", "b:2")
     assert settings.engine is EngineKind.MODEL
     assert settings.for_model.quantization is Quantization.INT8
-    assert settings.share_tokens == settings.max_batch_tokens // 2
+    assert settings.share_tokens == settings.max_batch_tokens // 4
 
 
 def test_all_problems_are_told_at_once() -> None:

@@ -12,6 +12,7 @@ from worker.engine.runner import Row
 from worker.kernels.arrays import Array, round_up, zeros
 from worker.kernels.library import KernelsMissing, load
 from worker.kernels.structs import KvFormat, Layer, Model, Step
+from worker.model.lean.pool_blocks import PoolBlocks
 from worker.model.lean.spec import LeanSpec
 from worker.model.lean.weights import LayerWeights, LeanWeights
 
@@ -63,6 +64,8 @@ class LeanDecoder:
             raise KernelsMissing(f"no kernels for {isa} with {threads} threads")
         self.weights = weights
         self._pool = [_LayerPool.of(spec, kv, num_blocks * block_size) for _ in spec.windows]
+        parts = (part for layer in self._pool for part in layer.parts)
+        self.blocks = PoolBlocks(parts, num_blocks)
         self._layers = (Layer * spec.num_layers)(
             *(
                 _layer(layer, pool, window)
@@ -113,6 +116,12 @@ class _LayerPool:
     keys: Array
     values: Array
     scales: Array | None
+
+    @property
+    def parts(self) -> list[Array]:
+        """All that it consists of."""
+        scales = [] if self.scales is None else [self.scales]
+        return [self.keys, self.values, *scales]
 
     @classmethod
     def of(cls, spec: LeanSpec, kv: KvFormat, tokens: int) -> Self:

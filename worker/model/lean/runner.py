@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
+from worker.engine.block_store import BlockStore
 from worker.engine.runner import Row, RowResult
 from worker.model.lean.decoder import LeanDecoder
 from worker.model.lean.weights import LeanWeights
+from worker.model.memory_errors import told_as_memory_error
 from worker.model.scoring import run_rows
 
 
@@ -32,6 +34,12 @@ class LeanRunner:
         """Tokens per block."""
         return self.decoder.block_size
 
+    @property
+    def blocks(self) -> BlockStore:
+        """The contents of its blocks."""
+        return self.decoder.blocks
+
+    @told_as_memory_error()
     @torch.inference_mode()
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Compute the rows in one step; see ``worker.engine.runner.ModelRunner``."""

@@ -1,9 +1,12 @@
 """How a step is shared."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.engines import TEXTS, make_job
 from worker.engine.budget import StepBudget
+from worker.engine.costs import StepCosts
 from worker.engine.ending import EndRule
 from worker.engine.plan import plan_shares
 from worker.engine.sequence import Sequence
@@ -28,25 +31,74 @@ def sequence(num_known: int, num_computed: int = 0) -> Sequence:
         ([1, 1, 1], [1, 1, 1]),
         ([40], [16]),  # alone, a prompt gets the whole step
         ([40, 40], [8, 8]),
-        ([40, 2], [14, 2]),  # what the short one leaves goes to the long one
-        ([40, 1], [15, 1]),  # a decode comes before every prompt
+        (
+            [40, 2],
+            [14, 2],
+        ),  # what the short one leaves goes to the long one, whom nobody waits for
+        (
+            [40, 1],
+            [8, 1],
+        ),  # a stream waits for the step's end, so a long prompt gets its share only
+        ([40, 6, 1], [8, 6, 1]),
         ([40, 40, 40], [8, 8, None]),
+        ([40, 40, 4, 4], [8, None, 4, 4]),  # short ones overtake long ones, but not the oldest
+        ([4, 40, 40, 4], [4, 8, None, 4]),
         ([3, 5, 4], [3, 5, 4]),
     ],
 )
 def test_shares(pending: list[int], granted: list[int | None]) -> None:
-    """Decodes first, then at most 8 of 16 tokens for each prompt, then what is left over to the oldest."""
+    """Decodes, then at most 8 of 16 tokens for the oldest prompt, short prompts, other prompts."""
     sequences = [sequence(40, 40 - count) for count in pending]
-    shares = plan_shares(sequences, StepBudget(16), max_share=8)
+    shares = plan_shares(sequences, StepBudget(16), StepCosts(), max_share=8)
     by_sequence = {id(share.sequence): share.num_tokens for share in shares}
     assert [by_sequence.get(id(item)) for item in sequences] == granted
 
 
+@given(
+    pending=st.lists(st.integers(1, 400), min_size=1, max_size=30),
+    max_share=st.integers(1, 64),
+    context_tokens=st.floats(1, 1000),
+)
+def test_every_step_keeps_its_promises(
+    pending: list[int], max_share: int, context_tokens: float
+) -> None:
+    """Never above the budget; every stream gets its token; the oldest prompt advances; none takes more than it has."""
+    budget, costs = 64, StepCosts(context_tokens=context_tokens)
+    sequences = [sequence(400, 400 - count) for count in pending]
+    shares = plan_shares(sequences, StepBudget(budget), costs, max_share=max_share)
+    granted = {id(share.sequence): share.num_tokens for share in shares}
+    assert len(granted) == len(shares)
+    assert sum(granted.values()) <= budget
+    decoding = [s for s in sequences if s.is_decoding]
+    prompts = [s for s in sequences if not s.is_decoding]
+    assert all(granted[id(s)] == 1 for s in decoding)
+    assert all(0 < granted.get(id(s), 1) <= s.num_pending for s in prompts)
+    if prompts:
+        assert granted[id(prompts[0])] > 0
+    if decoding:
+        assert all(granted.get(id(s), 0) <= max_share for s in prompts)
+    else:
+        assert sum(granted.values()) == min(budget, sum(pending))
+
+
+def test_share_shrinks_where_a_token_costs_more() -> None:
+    """A chunk far into a text takes about as long as one at its beginning, but never becomes a crumb."""
+    costs = StepCosts(token_s=0.001, context_tokens=1000)
+    assert [costs.chunk_tokens(128, start) for start in (0, 1000, 3000, 100_000)] == [
+        128,
+        64,
+        32,
+        16,
+    ]
+    assert costs.chunk_tokens(4, 100_000) == 4
+    assert StepCosts().chunk_tokens(128, 100_000) == 128
+
+
 def test_row_draws_only_when_nothing_stays_pending() -> None:
     """A chunk inside the prompt draws nothing; the one that ends it draws at the next position."""
-    (share,) = plan_shares([sequence(20)], StepBudget(16), max_share=8)
+    (share,) = plan_shares([sequence(20)], StepBudget(16), StepCosts(), max_share=8)
     assert (len(share.row.token_ids), share.row.draw) == (16, None)
-    (share,) = plan_shares([sequence(20, 16)], StepBudget(16), max_share=8)
+    (share,) = plan_shares([sequence(20, 16)], StepBudget(16), StepCosts(), max_share=8)
     assert (share.row.start, len(share.row.token_ids)) == (16, 4)
     assert share.row.draw is not None
     assert share.row.draw.position == 20

@@ -166,6 +166,7 @@ class InboxHeader(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     HAS_DEADLINE_FIELD_NUMBER: _builtins.int
+    NUM_CHOICES_FIELD_NUMBER: _builtins.int
     IS_RESERVED_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Whose it is."""
@@ -187,6 +188,8 @@ class InboxHeader(_message.Message):
     """The seed in use: a request may end before anybody reads its body, and its end names the seed."""
     has_deadline: _builtins.bool
     """Whether the caller set the deadline, by the request's timeout or the call's deadline; it orders within a class."""
+    num_choices: _builtins.int
+    """Choices asked for; each takes a slot of its worker, and each ends in the log."""
     is_reserved: _builtins.bool
     """Whether its tenant's quota was reserved for it, and is to be settled at its end."""
     @_builtins.property
@@ -207,11 +210,12 @@ class InboxHeader(_message.Message):
         seed: _builtins.int = ...,
         output: _generation_pb2.OutputOptions | None = ...,
         has_deadline: _builtins.bool = ...,
+        num_choices: _builtins.int = ...,
         is_reserved: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_deadline", b"has_deadline", "hold", b"hold", "is_reserved", b"is_reserved", "max_tokens", b"max_tokens", "model_revision", b"model_revision", "output", b"output", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "seed", b"seed", "tenant", b"tenant", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_deadline", b"has_deadline", "hold", b"hold", "is_reserved", b"is_reserved", "max_tokens", b"max_tokens", "model_revision", b"model_revision", "num_choices", b"num_choices", "output", b"output", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "seed", b"seed", "tenant", b"tenant", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -710,6 +714,8 @@ class ModelCard(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     DEFAULT_SAMPLING_FIELD_NUMBER: _builtins.int
+    KV_BLOCK_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_SEQS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Name under which it is served."""
     revision: _builtins.str
@@ -734,6 +740,10 @@ class ModelCard(_message.Message):
     """Longest prompt plus output, in tokens, that the KV memory of the worker holds."""
     fingerprint: _builtins.str
     """What equal numerics need: weights, tokenizer, template, quantization, kernels."""
+    kv_block_tokens: _builtins.int
+    """Tokens per KV block of the worker."""
+    max_seqs: _builtins.int
+    """Most sequences of the worker at once, so most choices of a request."""
     @_builtins.property
     def special_tokens(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Special tokens that templates may name: bos_token, eos_token and so on."""
@@ -769,10 +779,12 @@ class ModelCard(_message.Message):
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         fingerprint: _builtins.str = ...,
         default_sampling: _generation_pb2.SamplingParams | None = ...,
+        kv_block_tokens: _builtins.int = ...,
+        max_seqs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_sampling", b"default_sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["architecture", b"architecture", "capabilities", b"capabilities", "chat_template", b"chat_template", "context_tokens", b"context_tokens", "default_max_tokens", b"default_max_tokens", "default_sampling", b"default_sampling", "eos_token_ids", b"eos_token_ids", "fingerprint", b"fingerprint", "kv_capacity_tokens", b"kv_capacity_tokens", "model", b"model", "quantization", b"quantization", "revision", b"revision", "sliding_window", b"sliding_window", "special_tokens", b"special_tokens", "tokenizer_json", b"tokenizer_json", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["architecture", b"architecture", "capabilities", b"capabilities", "chat_template", b"chat_template", "context_tokens", b"context_tokens", "default_max_tokens", b"default_max_tokens", "default_sampling", b"default_sampling", "eos_token_ids", b"eos_token_ids", "fingerprint", b"fingerprint", "kv_block_tokens", b"kv_block_tokens", "kv_capacity_tokens", b"kv_capacity_tokens", "max_seqs", b"max_seqs", "model", b"model", "quantization", b"quantization", "revision", b"revision", "sliding_window", b"sliding_window", "special_tokens", b"special_tokens", "tokenizer_json", b"tokenizer_json", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

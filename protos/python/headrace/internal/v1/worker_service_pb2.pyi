@@ -262,7 +262,7 @@ class Credit(_message.Message):
     free_blocks: _builtins.int
     """Free or evictable blocks."""
     pending_prefill_tokens: _builtins.int
-    """Prompt tokens waiting for prefill inside the worker."""
+    """Prompt tokens waiting for prefill inside the worker, of each prompt at most its share of a step."""
     def __init__(
         self,
         *,

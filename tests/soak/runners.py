@@ -1,0 +1,45 @@
+"""What computes in a soak: the simulation, or a tiny real model; with faults on two tokens."""
+
+from pathlib import Path
+
+from tests.soak.bodies import BROKEN, DOOMED
+from worker.engine.block_store import PagedRunner
+from worker.faults import Fault, FaultAction, FaultyRunner
+from worker.simulated.runner import SimulatedRunner
+from worker.simulated.settings import SimulatedSettings
+
+KINDS = ("simulated", "generic", "lean")
+BLOCK_TOKENS = {"simulated": 8, "generic": 8, "lean": 16}
+
+
+def make_runner(kind: str, folder: Path, num_tokens: int) -> PagedRunner:
+    """A runner whose pool holds so many tokens, and which fails on what is doomed."""
+    size = BLOCK_TOKENS[kind]
+    num_blocks = -(-num_tokens // size)
+    if kind == "simulated":
+        runner: PagedRunner = SimulatedRunner(
+            SimulatedSettings(kv_blocks=num_blocks, block_size=size)
+        )
+    else:
+        runner = _load(kind, folder, num_blocks, size)
+    faults = [Fault(DOOMED, FaultAction.NAN), Fault(BROKEN, FaultAction.RAISE)]
+    return FaultyRunner(runner, faults)
+
+
+def _load(kind: str, folder: Path, num_blocks: int, block_size: int) -> PagedRunner:
+    from common.domain import Quantization
+    from tests.support.tiny_models import make_tiny_model
+    from worker.engine.model_settings import ModelSettings, RunnerKind
+    from worker.model.load import load_model
+
+    is_lean = kind == "lean"
+    settings = ModelSettings(
+        model=str(make_tiny_model("llama", folder / kind)),
+        quantization=Quantization.INT8 if is_lean else Quantization.NONE,
+        dtype=None if is_lean else "float32",
+        runner=RunnerKind.LEAN if is_lean else RunnerKind.GENERIC,
+        kv_blocks=num_blocks,
+        block_size=block_size,
+        threads=1,
+    )
+    return load_model(settings, lambda _: None).runner

@@ -1,0 +1,76 @@
+"""Costs are read off a runner's own times."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.support.fake_clock import FakeClock
+from worker.engine.block_store import BlockStore
+from worker.engine.costs import StepCosts, measure_costs
+from worker.engine.runner import Row, RowResult
+
+
+class TimedRunner:
+    """Takes 1 ms for a token, and as much again for each ``context_tokens`` tokens that it looks back at."""
+
+    block_size = 16
+
+    def __init__(self, clock: FakeClock, num_blocks: int, context_tokens: float) -> None:
+        self.num_blocks = num_blocks
+        self._clock = clock
+        self._context_tokens = context_tokens
+        self.num_runs = 0
+
+    @property
+    def blocks(self) -> BlockStore:
+        return self
+
+    def copy(self, source: int, target: int) -> None:
+        raise NotImplementedError
+
+    def read(self, block_id: int) -> bytes:
+        self._clock.advance(0.25)
+        return b"x"
+
+    def write(self, block_id: int, content: bytes) -> None:
+        assert content == b"x"
+        self._clock.advance(0.5)
+
+    def run(self, rows: Sequence[Row]) -> list[RowResult]:
+        (row,) = rows
+        assert (row.start + len(row.token_ids)) <= len(row.block_ids) * self.block_size
+        assert max(row.block_ids) < self.num_blocks
+        self.num_runs += 1
+        hiccup = 1.0 if self.num_runs % 3 == 1 else 0.0
+        self._clock.advance(
+            hiccup + 0.001 * len(row.token_ids) * (1 + row.start / self._context_tokens)
+        )
+        return [None]
+
+
+@pytest.mark.parametrize("num_blocks", [3, 8, 10_000])
+def test_what_was_spent_is_found(num_blocks: int) -> None:
+    """Both numbers come out as they went in, however small the pool, and disturbed runs do not count."""
+    clock = FakeClock()
+    costs = measure_costs(TimedRunner(clock, num_blocks, 500.0), 512, clock)
+    assert costs.token_s == pytest.approx(0.001)
+    assert costs.block_copy_s == pytest.approx(0.75)
+    if num_blocks > 4:
+        assert costs.context_tokens == pytest.approx(500.0)
+
+
+def test_no_time_means_no_costs() -> None:
+    """A runner that takes no time is no reason to divide by it."""
+    clock = FakeClock()
+    costs = measure_costs(TimedRunner(clock, 100, float("inf")), 512, lambda: 0.0)
+    assert (costs.token_s, costs.context_tokens) == (0.0, float("inf"))
+
+
+def test_copying_is_chosen_where_it_is_faster() -> None:
+    """Sixteen tokens a block: computing them takes 16 ms near the beginning, and more for a long text."""
+    for copy_s, is_better in ((0.010, True), (0.020, False)):
+        costs = StepCosts(token_s=0.001, block_copy_s=copy_s)
+        assert costs.saves_time(10, 160) == is_better
+    far = StepCosts(token_s=0.001, context_tokens=100, block_copy_s=0.020)
+    assert far.saves_time(10, 160)
+    assert not StepCosts().saves_time(1, 1000)

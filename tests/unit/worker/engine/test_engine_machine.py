@@ -1,0 +1,118 @@
+"""Any order of operations leaves the engine's books balanced, and everything that is open gets done."""
+
+from typing import TYPE_CHECKING
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from common.domain import FinishReason
+from common.prefix_keys import root_key
+from tests.support.engines import make_engine, make_job
+from tests.support.fake_clock import FakeClock
+from worker.engine.costs import StepCosts
+
+if TYPE_CHECKING:
+    from worker.engine.job import Job
+
+BLOCKS = 14
+PROMPTS = ["x", "xxxx", "xxxxx", "xxxxxxxxxxxx", "xxxxxxxxxxxxyyyyyyyy", "zzzzzzzz"]
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Submits, cancels, returns, sessions and time around steps, on blocks for little more than one request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.engine = make_engine(
+            clock=self.clock,
+            kv_blocks=BLOCKS,
+            block_size=4,
+            max_seqs=4,
+            swap_blocks=8,
+            park_s=20.0,
+            cache_ttl_s=50.0,
+            costs=StepCosts(token_s=1.0, block_copy_s=6.0),
+        )
+        self.open: dict[str, Job] = {}
+        self.left: dict[str, int] = {}
+        self.number = 0
+
+    @rule(
+        prompt=st.sampled_from(PROMPTS),
+        n=st.sampled_from([1, 1, 2, 3]),
+        max_tokens=st.sampled_from([1, 6, 30]),
+        is_cached=st.booleans(),
+        patience_s=st.sampled_from([3.0, 1000.0]),
+    )
+    def submit(
+        self, prompt: str, n: int, max_tokens: int, is_cached: bool, patience_s: float
+    ) -> None:
+        self.number += 1
+        job = make_job(
+            f"r{self.number}",
+            prompt,
+            n=n,
+            max_tokens=max_tokens,
+            temperature=1.0,
+            deadline_s=self.clock() + patience_s,
+            prefix_root=root_key(tenant="t") if is_cached else None,
+        )
+        self.open[job.ticket.request_id] = job
+        self.left[job.ticket.request_id] = n
+        self.engine.submit(job)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), returns=st.booleans())
+    def stop_one(self, data: st.DataObject, returns: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.open)))
+        if returns:
+            self.engine.give_back(name, 1, "preempted")
+        else:
+            self.engine.cancel(name, 1, FinishReason.CANCELLED)
+
+    @rule()
+    def new_session(self) -> None:
+        self.engine.reset()
+        self.open.clear()
+        self.left.clear()
+
+    @rule(seconds=st.sampled_from([1, 30]))
+    def wait(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+
+    @rule(count=st.integers(1, 12))
+    def step(self, count: int) -> None:
+        for _ in range(count):
+            report = self.engine.step()
+            for output in report.outputs:
+                name = output.ticket.request_id
+                if output.finish is not None:
+                    self.left[name] -= 1
+                    if not self.left[name]:
+                        del self.open[name]
+            for returned in report.returned:
+                del self.open[returned.ticket.request_id]
+
+    @invariant()
+    def balanced(self) -> None:
+        self.engine.check_integrity()
+        credit = self.engine.credit
+        assert 0 <= credit.free_seqs <= 4
+        assert 0 <= credit.free_blocks <= BLOCKS
+        assert self.engine.num_running <= 4
+
+    def teardown(self) -> None:
+        """Whatever is open is done in a bounded number of steps, and holds nothing then."""
+        for _ in range(len(self.open) * 120 + 2):
+            if not self.engine.has_work:
+                break
+            self.step(1)
+        assert not self.engine.has_work
+        assert not self.open
+        assert self.engine.pool.num_used == 0
+
+
+EngineMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestEngine = EngineMachine.TestCase

@@ -1,0 +1,78 @@
+"""What computing costs on this machine, measured once before anybody is served.
+
+A prompt's token costs more the further back it has to look. ``context_tokens`` says how far that is until it costs
+twice as much, so that a step's share of a long prompt takes about as long at its end as at its beginning.
+"""
+
+from dataclasses import dataclass
+
+from common.domain import Clock, SamplingParams
+from worker.engine.block_store import PagedRunner
+from worker.engine.runner import Draw, ModelRunner, Row
+
+MIN_CHUNK_TOKENS = 16
+"""A share never falls below this: smaller matrix products waste what they load."""
+
+_PROBE_TOKENS = 64
+_PROBE_START = 2048
+_REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """None of it decides which tokens come out.
+
+    ``token_s``: time of a prompt's token that looks back at little. ``block_copy_s``: time to save a block's content to
+    host memory and to put it back.
+    """
+
+    token_s: float = 0.0
+    context_tokens: float = float("inf")
+    block_copy_s: float = float("inf")
+
+    def recompute_s(self, num_tokens: int) -> float:
+        """Time to compute so many tokens from the beginning of a text."""
+        return num_tokens * self.token_s * (1 + num_tokens / 2 / self.context_tokens)
+
+    def saves_time(self, num_blocks: int, num_tokens: int) -> bool:
+        """Whether saving so many blocks and putting them back beats computing the tokens that they hold again."""
+        return num_blocks * self.block_copy_s < self.recompute_s(num_tokens)
+
+    def chunk_tokens(self, max_tokens: int, start: int) -> int:
+        """As many tokens from position ``start`` on as cost what ``max_tokens`` cost at the beginning."""
+        scaled = int(max_tokens / (1 + start / self.context_tokens))
+        return max(min(max_tokens, MIN_CHUNK_TOKENS), scaled)
+
+
+def measure_costs(runner: PagedRunner, max_batch_tokens: int, clock: Clock) -> StepCosts:
+    """Time prompts of one chunk, near the beginning and far from it, and a block's copies; nobody holds a block yet."""
+    room = runner.num_blocks * runner.block_size
+    num_tokens = min(_PROBE_TOKENS, max_batch_tokens, room)
+    start = min(_PROBE_START, room - num_tokens)
+    near_s = _time_of(runner, num_tokens, 0, clock)
+    far_s = _time_of(runner, num_tokens, start, clock)
+    context_tokens = float("inf")
+    if start > 0 and far_s > near_s > 0:
+        context_tokens = start * near_s / (far_s - near_s)
+    return StepCosts(near_s / num_tokens, context_tokens, _copy_s(runner, clock))
+
+
+def _copy_s(runner: PagedRunner, clock: Clock) -> float:
+    durations = []
+    for _ in range(_REPEATS):
+        began_s = clock()
+        runner.blocks.write(0, runner.blocks.read(0))
+        durations.append(clock() - began_s)
+    return min(durations)
+
+
+def _time_of(runner: ModelRunner, num_tokens: int, start: int, clock: Clock) -> float:
+    """The shortest of a few runs: whatever disturbs a run makes it longer."""
+    blocks = range(-(-(start + num_tokens) // runner.block_size))
+    row = Row([0] * num_tokens, start, blocks, Draw(SamplingParams(seed=0), 0, 0))
+    durations = []
+    for _ in range(_REPEATS):
+        began_s = clock()
+        runner.run([row])
+        durations.append(clock() - began_s)
+    return min(durations)
