@@ -27,7 +27,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("kind", "seed", "num_steps"),
-    [("simulated", seed, 2000) for seed in range(3)] + [("generic", 1, 300), ("lean", 2, 500)],
+    [("simulated", seed, 2000) for seed in range(3)] + [("generic", 1, 120), ("lean", 2, 300)],
 )
 def test_everything_at_once_alters_nothing(
     kind: str, seed: int, num_steps: int, tmp_path: Path
