@@ -85,10 +85,10 @@ def test_revision_and_fingerprint_tell_models_apart(llama, tmp_path):
     assert len({first.fingerprint, *(card.fingerprint for card in others)}) == 3
 
 
-@pytest.mark.parametrize("quantization", list(Quantization))
+@pytest.mark.parametrize("quantization", [q for q in Quantization if q is not Quantization.Q4])
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_every_quantization_runs(family, quantization, tmp_path):
-    """All formats load and produce text on linear layers and on GPT-2's transposed ones."""
+    """All formats of the generic runner load and produce text on linear layers and on GPT-2's transposed ones."""
     folder = make_tiny_model(family, tmp_path / family)
     loaded = load(folder, quantization=quantization, double_quant=True)
     streams = [Stream([5, 6, 7, n], 8) for n in range(10, 13)]
