@@ -1,6 +1,6 @@
 """Log probabilities in OpenAI's two forms: a list of tokens for chat, parallel lists for completions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.v1 import generation_pb2 as gen
@@ -24,14 +24,17 @@ class CompletionLogprobs:
         """At the start of the text."""
         self._offset = 0
 
-    def form(self, entries: Iterable[gen.Logprobs]) -> dict[str, Any] | None:
-        """The next tokens; None where none were asked for."""
+    def form(self, entries: Sequence[gen.Logprobs], first: str = "") -> dict[str, Any] | None:
+        """The next tokens; None where none were asked for.
+
+        A prompt's first token follows upon nothing, so nobody says how likely it is, nor which it was: ``first`` does.
+        """
         tokens, offsets, values, top = [], [], [], []
         for one in entries:
-            token = _text(one.chosen)
+            has_number = one.HasField("chosen")
+            token = _text(one.chosen) if has_number else first
             tokens.append(token)
             offsets.append(self._offset)
-            has_number = one.HasField("chosen")  # a prompt's first token has none
             values.append(one.chosen.logprob if has_number else None)
             top.append({_text(other): other.logprob for other in one.top} if has_number else None)
             self._offset += len(token)
@@ -47,6 +50,13 @@ class CompletionLogprobs:
 
 def _chat_token(token: gen.TokenLogprob) -> dict[str, Any]:
     return {"token": _text(token), "logprob": token.logprob, "bytes": list(token.token)}
+
+
+def first_token_of(text: str, prompt: Sequence[gen.Logprobs]) -> str:
+    """The text before the prompt's second token, where ``text`` begins with the prompt."""
+    others = b"".join(one.chosen.token for one in prompt[1:])
+    place = text.encode().find(others)
+    return text.encode()[: max(0, place)].decode(errors="replace")
 
 
 def _text(token: gen.TokenLogprob) -> str:

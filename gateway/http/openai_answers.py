@@ -5,7 +5,7 @@ from collections import defaultdict
 from typing import Any
 
 from common.domain import RequestId
-from gateway.http.logprobs import CompletionLogprobs, chat_logprobs
+from gateway.http.logprobs import CompletionLogprobs, chat_logprobs, first_token_of
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 
@@ -108,7 +108,9 @@ class AnswerForm:
         else:
             made["text"] = choice.text
             entries = [*answer.prompt_logprobs, *choice.logprobs]
-            made["logprobs"] = self._logprobs[choice.index].form(entries)
+            made["logprobs"] = self._logprobs[choice.index].form(
+                entries, first_token_of(choice.text, answer.prompt_logprobs)
+            )
         if choice.token_ids:
             made["token_ids"] = list(choice.token_ids)
         return made | _ending(choice.finish_reason, choice.matched_stop)

@@ -197,6 +197,7 @@ def read_request(form: Form, body: Mapping[str, Any], prefix: str = "") -> Asked
             field.read(request, given[name], prefix + name, findings)
     _check_prompt(form, given, prefix, findings)
     is_stream, include_usage = _read_streaming(form, given, prefix, findings)
+    _read_scores(form, request, findings, prefix, is_stream=is_stream)
     unsupported = _others(form, given, prefix, findings)
     findings.raise_if_any()
     if unsupported:
@@ -210,6 +211,17 @@ def _check_prompt(form: Form, given: Mapping[str, Any], prefix: str, findings: F
             findings.add(prefix + name, "must be set")
     if "prompt" in given and "messages" in given and "messages" in form.fields:
         findings.add(f"{prefix}prompt", "must not be set beside messages")
+
+
+def _read_scores(
+    form: Form, request: pb.GenerateRequest, findings: Findings, prefix: str, *, is_stream: bool
+) -> None:
+    """OpenAI's completions: an echoed prompt has log probabilities like the output behind it."""
+    if form is not COMPLETION or not (request.output.echo and request.output.logprobs):
+        return
+    request.output.prompt_logprobs = True
+    if is_stream:
+        findings.add(f"{prefix}echo", "must not be set beside logprobs in a stream")
 
 
 def _others(form: Form, given: Mapping[str, Any], prefix: str, findings: Findings) -> list[str]:

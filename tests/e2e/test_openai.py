@@ -53,6 +53,36 @@ def test_the_same_text_over_http_and_grpc() -> None:
         )
 
 
+def test_scores_of_an_echoed_prompt() -> None:
+    """Tokens are the text, offsets point into it, and only the first token has no score."""
+    with (
+        running_stack() as stack,
+        OpenAI(base_url=f"{stack.gateways[0].endpoints['http']}/v1", api_key="none") as http,
+    ):
+        for max_tokens in (0, 3):
+            answer = http.completions.create(
+                model="sim",
+                prompt="hello there",
+                max_tokens=max_tokens,
+                echo=True,
+                logprobs=1,
+                temperature=0,
+                extra_body={"ignore_eos": True},
+            )
+            choice = answer.choices[0]
+            scores = choice.logprobs
+            assert scores is not None
+            assert scores.tokens is not None
+            assert scores.token_logprobs is not None
+            assert scores.text_offset is not None
+            assert answer.usage is not None
+            assert len(scores.tokens) == answer.usage.total_tokens
+            assert [score is None for score in scores.token_logprobs].count(True) == 1
+            assert scores.token_logprobs[0] is None
+            assert "".join(scores.tokens[: answer.usage.prompt_tokens]) == "hello there"
+            assert scores.text_offset[: len("hello there")] == [*range(len("hello there"))]
+
+
 def test_the_real_model_names_paris(tmp_path: Path) -> None:
     """Chat with the default model, as the README shows it."""
     with LocalStack(tmp_path, "--quantization=int8") as stack:

@@ -283,3 +283,21 @@ async def test_the_client_of_hugging_face(
     whole, streamed, counted = await asyncio.to_thread(talk)
     assert whole == streamed == "".join(words(0, 2))
     assert counted == 2
+
+
+async def test_a_stop_of_the_gateway_is_said_in_the_stream(
+    client: AsyncOpenAI, gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """An open stream ends with an error that a client can act on, and not with a broken connection."""
+    stream = await client.chat.completions.create(
+        model="tiny",
+        messages=HELLO,  # type: ignore[arg-type]
+        stream=True,
+    )
+    led = await scheduler.next()
+    await led.prompt()
+    stopping = asyncio.create_task(gateway.stop())
+    with pytest.raises(openai.APIError) as caught:
+        _ = [chunk async for chunk in stream]
+    assert caught.value.code == "shutting_down"
+    await stopping

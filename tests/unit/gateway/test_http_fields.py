@@ -88,6 +88,15 @@ def test_a_whole_request() -> None:
     assert (asked.is_stream, asked.include_usage) == (True, True)
 
 
+def test_an_echoed_prompt_is_scored() -> None:
+    """As OpenAI's completions do, which evaluations rely on; a stream cannot say it in its form."""
+    body: dict[str, object] = {"model": "m", "prompt": "x", "echo": True, "logprobs": 1}
+    assert read_request(COMPLETION, body).request.output.prompt_logprobs
+    assert not read_request(COMPLETION, {**body, "echo": False}).request.output.prompt_logprobs
+    with pytest.raises(InvalidRequest, match="echo"):
+        read_request(COMPLETION, {**body, "stream": True})
+
+
 def test_lengths_that_contradict_one_another() -> None:
     """Two names of one limit have one value."""
     body = {"model": "m", "messages": [], "max_tokens": 1, "max_completion_tokens": 2}

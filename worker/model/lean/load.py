@@ -13,6 +13,7 @@ from worker.kernels.structs import KvFormat
 from worker.kv.cache import LayerShape
 from worker.model.lean.decoder import LeanDecoder, block_bytes, scratch_bytes
 from worker.model.lean.runner import LeanRunner
+from worker.model.lean.self_check import check_kernels
 from worker.model.lean.spec import LeanSpec, NotLean, read_spec
 from worker.model.lean.weights import Checkpoint, load_weights
 from worker.model.memory import MIB, check_weights_fit, pool_size
@@ -32,16 +33,17 @@ def load_lean(
     """Read and pack the weights and take the pool's memory.
 
     Raises:
-        NotLean: the model, its format or this machine is not covered.
+        NotLean: the model, its format or this machine is not covered, or the kernels do not compute what they should.
         ModelDoesNotFit: as the generic runner says it.
     """
     isa = _instruction_set(settings, device)
+    kv = KvFormat.INT8 if settings.kv_dtype is KvDtype.INT8 else KvFormat.BFLOAT16
+    check_kernels(isa, settings.quantization, kv)
     spec = read_spec(config, settings.block_size)
     checkpoint = Checkpoint(folder)
     check_weights_fit(sum(p.stat().st_size for p in folder.glob("*.safetensors")), device)
     progress(f"loading {folder.name} for the lean decoder ({isa})")
     weights = load_weights(checkpoint, spec, settings.quantization)
-    kv = KvFormat.INT8 if settings.kv_dtype is KvDtype.INT8 else KvFormat.BFLOAT16
     bytes_of_block = block_bytes(spec, settings.block_size, kv)
     size = pool_size(
         settings,

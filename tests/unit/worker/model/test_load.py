@@ -85,10 +85,17 @@ def test_revision_and_fingerprint_tell_models_apart(llama, tmp_path):
     assert len({first.fingerprint, *(card.fingerprint for card in others)}) == 3
 
 
-@pytest.mark.parametrize("quantization", list(Quantization))
+def test_blocks_of_4_bits_are_for_the_lean_decoder(tmp_path):
+    """A model that it does not cover is refused by its kind."""
+    folder = make_tiny_model("gpt2", tmp_path / "gpt2")
+    with pytest.raises(ModelRefused, match="models of type gpt2 are not covered"):
+        load(folder, quantization=Quantization.Q4)
+
+
+@pytest.mark.parametrize("quantization", [q for q in Quantization if q is not Quantization.Q4])
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_every_quantization_runs(family, quantization, tmp_path):
-    """All formats load and produce text on linear layers and on GPT-2's transposed ones."""
+    """All formats of the generic runner load and produce text on linear layers and on GPT-2's transposed ones."""
     folder = make_tiny_model(family, tmp_path / family)
     loaded = load(folder, quantization=quantization, double_quant=True)
     streams = [Stream([5, 6, 7, n], 8) for n in range(10, 13)]

@@ -1,0 +1,111 @@
+"""The planner over the wire: deadlines in a full queue (B18, B21), one tenant beside many requests of another (B38),
+and what pre-emption does for short urgent requests beside a full batch of long ones."""
+
+import asyncio
+import time
+
+import pytest
+
+from headrace.client import AsyncClient, HeadraceError, build_request
+from headrace.v1.inference_service_pb2 import GenerateRequest
+from tests.support.polling import eventually
+from tests.support.stack import SIMULATED, running_stack
+from tests.support.time_scale import scaled
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(120))]
+
+NUM_LATE = 100
+
+
+async def ask(client: AsyncClient, tokens: int, **options) -> int:
+    """One answer of exactly so many tokens; how many came."""
+    answer = await client.generate(
+        "a question",
+        model="sim",
+        max_tokens=tokens,
+        ignore_eos=True,
+        **options,
+    )
+    return answer.usage.completion_tokens
+
+
+def hurried() -> GenerateRequest:
+    """A request with a deadline of its own, while the call would wait for longer: the answer is the server's."""
+    request = build_request("a question", model="sim", max_tokens=4)
+    request.timeout.FromMilliseconds(100)
+    return request
+
+
+async def first_token_s(client: AsyncClient, **options) -> float:
+    """Seconds from the call to the first token of a short answer, which is read to its end."""
+    began_s, first_s = time.perf_counter(), None
+    async for event in client.stream(
+        "a question", model="sim", max_tokens=4, ignore_eos=True, **options
+    ):
+        if event.count and first_s is None:
+            first_s = time.perf_counter() - began_s
+    assert first_s is not None
+    return first_s
+
+
+async def test_what_is_late_in_the_queue_never_reaches_a_worker():
+    """Requests with 100 ms behind a worker that is busy for long: all end in the queue, and the queue is empty then."""
+    flags = [*SIMULATED, "--step-ms", "10", "--max-seqs", "1"]
+    with running_stack(worker_flags=flags) as stack:
+        async with AsyncClient(stack.targets) as client:
+            holder = asyncio.create_task(ask(client, 1500))
+            await asyncio.to_thread(
+                eventually,
+                lambda: stack.metric(stack.schedulers[0], "headrace_dispatched_total") == 1,
+            )
+            late = await asyncio.gather(
+                *(client.generate(hurried()) for _ in range(NUM_LATE)), return_exceptions=True
+            )
+            for error in late:
+                assert isinstance(error, HeadraceError)
+                assert error.reason == "DEADLINE_EXCEEDED"
+                assert error.metadata["stage"] == "queue"
+            assert stack.metric(stack.schedulers[0], "headrace_dispatched_total") == 1
+            await asyncio.to_thread(eventually, lambda: stack.pending_entries() == 1)
+            assert not holder.done()
+            assert await holder == 1500
+
+
+async def test_a_flood_of_one_tenant_leaves_another_its_share():
+    """Two parallel short ones after the other beside forty long ones of another tenant: they never wait for the flood."""
+    flags = [*SIMULATED, "--step-ms", "5", "--max-seqs", "4"]
+    with running_stack(worker_flags=flags) as stack:
+        async with (
+            AsyncClient(stack.targets, metadata=[("x-tenant-id", "flood")]) as flood,
+            AsyncClient(stack.targets, metadata=[("x-tenant-id", "quiet")]) as quiet,
+        ):
+            long = [asyncio.create_task(ask(flood, 300)) for _ in range(40)]
+            await asyncio.to_thread(eventually, lambda: stack.pending_entries() == len(long))
+
+            async def lane() -> list[int]:
+                return [await ask(quiet, 10) for _ in range(3)]
+
+            assert await asyncio.gather(lane(), lane()) == [[10] * 3] * 2
+            # Six short ones waited for a slot each; four at a time, the flood had time for a few rounds meanwhile.
+            assert sum(task.done() for task in long) < len(long) / 2
+            assert await asyncio.gather(*long) == [300] * len(long)
+
+
+async def test_a_short_urgent_request_does_not_wait_for_a_full_batch():
+    """HIGH starts beside long NORMAL ones at once, NORMAL waits for one of them to end, and the long ones lose nothing."""
+    flags = [*SIMULATED, "--step-ms", "5", "--max-seqs", "4"]
+    with running_stack(worker_flags=flags) as stack:
+        async with AsyncClient(stack.targets) as client:
+            long = [asyncio.create_task(ask(client, 1200)) for _ in range(4)]
+            await asyncio.to_thread(
+                eventually,
+                lambda: stack.metric(stack.schedulers[0], "headrace_dispatched_total") == 4,
+            )
+            normal = asyncio.create_task(first_token_s(client))
+            high_s = [await first_token_s(client, priority="high") for _ in range(3)]
+            assert not normal.done()
+            assert not any(task.done() for task in long)
+            normal_s = await normal
+            assert await asyncio.gather(*long) == [1200] * 4
+            assert stack.metric(stack.schedulers[0], "headrace_preemptions_asked_total") > 0
+            assert max(high_s) < normal_s
