@@ -14,7 +14,6 @@ from common.wire.session import Credit
 from scheduler.led_request import LedRequest
 from scheduler.planning.fit import WorkerView
 from scheduler.planning.output_lengths import OutputLengths
-from scheduler.prefix_index import PrefixIndex
 from scheduler.worker_registry.session import WorkerSession
 
 # Credits come with every step; two steps faster than this may both have been on their way already.
@@ -38,7 +37,6 @@ class LedWorker:
         self.is_draining = False
         self.last_step_age_ms = 0
         self.credit = Credit(0, 0, 0)
-        self.prefixes = PrefixIndex(session.hello.kv_blocks)
         self._unseen: dict[str, _Unseen] = {}
         self._alone = ""
         self._view: WorkerView | None = None

@@ -43,6 +43,7 @@ class Workers:
             former.session.close()
         self._absolve(session)
         led.workers[session.worker_id] = LedWorker(session)
+        led.queue.prefixes.forget(session.worker_id)  # it tells all that it holds
         led.wants_plan = True
         self._drains.look(session.worker_id)
         led.telemetry.log.info(
@@ -67,7 +68,10 @@ class Workers:
             case Credit() as credit:
                 self._credited(worker, credit, now_s)
             case CacheDelta() as delta:
-                worker.prefixes.update(delta.evicted, delta.added)
+                prefixes = self._led.queue.prefixes
+                prefixes.update(worker.worker_id, delta.added, delta.evicted)
+                if prefixes.num_held(worker.worker_id) > event.session.hello.kv_blocks:
+                    prefixes.forget(worker.worker_id)  # it says more than it can have
             case Draining() as draining:
                 worker.is_draining = True
                 self._led.telemetry.log.info(
@@ -94,6 +98,7 @@ class Workers:
     def _depart(self, worker: LedWorker, *, is_lost: bool) -> None:
         led = self._led
         del led.workers[worker.worker_id]
+        led.queue.prefixes.forget(worker.worker_id)
         led.wants_plan = True
         requests = [one for one in worker.running.values() if not one.is_taking]
         if is_lost and requests:

@@ -32,6 +32,10 @@ class PrefixIndex:
             held.add(block)
             self._holders.setdefault(block, set()).add(worker_id)
 
+    def num_held(self, worker_id: str) -> int:
+        """Blocks that a worker holds, as far as it has told."""
+        return len(self._held.get(worker_id, ()))
+
     def forget(self, worker_id: str) -> None:
         """A worker has left, or begins anew."""
         for block in self._held.pop(worker_id, ()):
