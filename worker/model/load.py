@@ -210,14 +210,22 @@ def _load_decoder(
     device: torch.device,
     progress: Progress,
 ) -> Decoder:
-    weights = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
+    weights = [*folder.glob("*.safetensors")]
+    if not weights and (pickled := _pickled(folder)):
+        raise ModelRefused(
+            f"{folder.name}: {pickled} is a pickle, which runs whatever code it holds when it is read;"
+            " save the model as safetensors"
+        )
     check_weights_fit(sum(path.stat().st_size for path in weights), device)
     progress(f"loading {folder.name}")
     exact = settings.quantization is Quantization.NONE
     try:
         # Quantized, weights come as they are stored, so that rounding happens once.
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype if exact else "auto", attn_implementation="eager"
+            folder,
+            dtype=dtype if exact else "auto",
+            attn_implementation="eager",
+            use_safetensors=True,
         )
         model.to(device)
     except (ValueError, OSError, KeyError) as error:
@@ -227,6 +235,14 @@ def _load_decoder(
         progress(f"quantizing to {settings.quantization}")
     replace_linears(model, settings.quantization, double_quant=settings.double_quant, dtype=dtype)
     return Decoder(model)
+
+
+def _pickled(folder: Path) -> str:
+    """A file of weights in torch's own format, if there is one."""
+    names = (
+        path.name for kind in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(kind)
+    )
+    return min(names, default="")
 
 
 def _make_cache(

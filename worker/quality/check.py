@@ -11,7 +11,15 @@ from common.domain import Quantization
 from worker.engine.model_settings import ModelSettings, RunnerKind
 from worker.model.errors import ModelLoadError
 from worker.model.load import load_model
-from worker.quality.measure import PIECE_TOKENS, CannotMeasure, Quality, measure, pieces_of
+from worker.quality.measure import (
+    MOST_PIECES,
+    PIECE_TOKENS,
+    CannotMeasure,
+    Quality,
+    blocks_of_answer,
+    measure,
+    pieces_of,
+)
 
 _MIB = 1 << 20
 _HEAD = f"{'weights':24} {'MiB':>8} {'perplexity':>11} {'change':>8}  distinct-1  -2     -3"
@@ -38,7 +46,8 @@ def check_quality(settings: ModelSettings, file: str) -> int:
 
 
 def _row(name: str, settings: ModelSettings, text: str, reference: Quality | None) -> Quality:
-    blocks = -(-PIECE_TOKENS // settings.block_size) + 1
+    answers = MOST_PIECES * blocks_of_answer(settings.block_size)
+    blocks = max(-(-PIECE_TOKENS // settings.block_size) + 1, answers)
     settings = dataclasses.replace(
         settings,
         kv_blocks=blocks,

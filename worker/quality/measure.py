@@ -33,6 +33,11 @@ class Quality:
     weight_bytes: int
 
 
+def blocks_of_answer(block_size: int) -> int:
+    """Blocks that one answer needs."""
+    return -(-(PROMPT_TOKENS + ANSWER_TOKENS) // block_size)
+
+
 def pieces_of(token_ids: Sequence[int]) -> list[list[int]]:
     """Stretches of a text, spread evenly over it.
 
@@ -54,7 +59,7 @@ def measure(runner: ModelRunner, pieces: Sequence[Sequence[int]]) -> Quality:
     Raises:
         CannotMeasure: a row failed.
     """
-    answers = [_answer(runner, piece[:PROMPT_TOKENS], seed) for seed, piece in enumerate(pieces)]
+    answers = _answers(runner, [piece[:PROMPT_TOKENS] for piece in pieces])
     return Quality(
         perplexity=perplexity(runner, pieces),
         distinct={n: distinct(answers, n) for n in (1, 2, 3)},
@@ -90,21 +95,28 @@ def weight_bytes(runner: ModelRunner) -> int:
     return sum(found.values())
 
 
-def _answer(runner: ModelRunner, prompt: Sequence[int], seed: int) -> list[int]:
-    """Tokens drawn from the whole distribution, as a seed says; the model's end ends nothing."""
-    params = SamplingParams(seed)
-    blocks = range(-(-(len(prompt) + ANSWER_TOKENS) // runner.block_size))
-    known = list(prompt)
+def _answers(runner: ModelRunner, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Tokens drawn from the whole distribution, each answer by its own seed, side by side; no end ends one."""
+    each = blocks_of_answer(runner.block_size)
+    known = [list(prompt) for prompt in prompts]
     start = 0
     for _ in range(ANSWER_TOKENS):
-        row = Row(known[start:], start, blocks, Draw(params, 0, len(known)))
-        start = len(known)
-        (result,) = runner.run([row])
-        if not isinstance(result, Drawn):
-            reason = result.message if isinstance(result, RowFailed) else "nothing"
-            raise CannotMeasure(f"the model draws no token: {reason}")
-        known.append(result.token_id)
-    return known[len(prompt) :]
+        rows = [
+            Row(
+                tokens[start:],
+                start,
+                range(i * each, (i + 1) * each),
+                Draw(SamplingParams(i), 0, len(tokens)),
+            )
+            for i, tokens in enumerate(known)
+        ]
+        start = len(known[0])
+        for tokens, result in zip(known, runner.run(rows), strict=True):
+            if not isinstance(result, Drawn):
+                reason = result.message if isinstance(result, RowFailed) else "nothing"
+                raise CannotMeasure(f"the model draws no token: {reason}")
+            tokens.append(result.token_id)
+    return [tokens[len(prompt) :] for tokens, prompt in zip(known, prompts, strict=True)]
 
 
 def _tensors(model: Any) -> Iterator[torch.Tensor]:

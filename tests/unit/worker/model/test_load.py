@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import pathlib
+import pickle
+import shutil
 
 import pytest
 import torch
@@ -188,6 +191,22 @@ def test_missing_things_have_names(tmp_path):
     tiny_config("llama").save_pretrained(tmp_path)
     with pytest.raises(TokenizerRefused):
         load(tmp_path)
+
+
+def test_pickled_weights_are_refused_unread(llama, tmp_path):
+    """A file of that kind could do anything: it is named, and the code in it does not run."""
+    folder = shutil.copytree(llama, tmp_path / "pickled")
+    (folder / "model.safetensors").unlink()
+    trap = tmp_path / "sprung"
+
+    class Trap:
+        def __reduce__(self):
+            return (pathlib.Path.touch, (trap,))
+
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(ModelRefused, match=r"pytorch_model\.bin is a pickle"):
+        load(folder)
+    assert not trap.exists()
 
 
 def test_an_unknown_dtype_is_refused(llama):
