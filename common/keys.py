@@ -58,7 +58,12 @@ def inbox(partition: Partition, priority: Priority) -> str:
 
 def record(request_id: RequestId) -> str:
     """Hash with everything about one request. TTL: OPEN_RECORD_TTL_MS, then RESULT_TTL_MS from its end."""
-    return f"hr:{{{request_id.partition}}}:req:{request_id}"
+    return f"{record_prefix(request_id.partition)}{request_id}"
+
+
+def record_prefix(partition: Partition) -> str:
+    """What the keys of a partition's records begin with; the request id follows."""
+    return f"hr:{{{partition}}}:req:"
 
 
 EVERY_RECORD = "hr:{*}:req:*"

@@ -35,6 +35,7 @@ from scheduler.owned_tasks import OwnedTasks
 from scheduler.planning.queue import WaitingQueue
 from scheduler.planning.settings import PlanningSettings
 from scheduler.record_writer import RecordWriter
+from scheduler.recount import Recount
 from scheduler.settings import SchedulerSettings
 from scheduler.settlements import Settlements
 from scheduler.snapshot import Snapshot
@@ -173,6 +174,7 @@ class Leadership:
             CardWatch(node, led).run(),
             self._mind_door(),
             Snapshot(node, led, identity.address).run(),
+            Recount(node, self._partition, led.telemetry.log).run(),
         ):
             tasks.start(work)
 
