@@ -5,7 +5,7 @@ from tests.bench.simulate.service import MeasuredStep, ServiceTimes, fit
 _REPEATS = 25
 
 MEASURED = ServiceTimes(base_s=0.057, row_s=0.0033, token_s=0.0029)
-"""SmolLM2-135M in int8 on the lean decoder, on one thread of a busy EPYC (Zen 4), by ``--measure``."""
+"""SmolLM2-135M in int8 on the lean decoder, on one thread of a busy EPYC (Zen 4): rounded by hand, since runs differed."""
 
 DEFAULT = MEASURED.faster(10)
 """The same proportions at a tenth of the times: nearer to what deadlines of seconds are asked of."""
