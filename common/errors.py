@@ -23,6 +23,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+POISON_REQUEST = "POISON_REQUEST"
+"""The reason of a request that was set aside because workers died of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:

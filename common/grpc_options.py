@@ -37,15 +37,6 @@ def public_server_options(ping_s: float = PUBLIC_KEEPALIVE_S) -> Options:
     ]
 
 
-def public_channel_options() -> Options:
-    """For clients of the gateway."""
-    return [
-        *_public_keepalive(PUBLIC_KEEPALIVE_S),
-        *_message_sizes(MAX_PUBLIC_MESSAGE_BYTES),
-        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-    ]
-
-
 def internal_server_options() -> Options:
     """For the scheduler's server, which workers dial."""
     return [

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from common.domain import FinishReason, MatchedStop, Usage
+from common.errors import HeadraceError
 from common.logprobs import Logprobs
 
 
@@ -19,6 +20,11 @@ class Failure:
     message: str
     reason: str
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def failure_of(error: HeadraceError) -> Failure:
+    """An error as it is stored."""
+    return Failure(error.code, error.message, error.reason, error.metadata)
 
 
 @dataclass(frozen=True, slots=True)

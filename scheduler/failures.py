@@ -2,13 +2,13 @@
 
 from common.domain import FinishReason
 from common.errors import (
+    POISON_REQUEST,
     Cancelled,
     DeadlineExceeded,
-    HeadraceError,
     InternalFailure,
     Unavailable,
 )
-from common.records import Failure
+from common.records import Failure, failure_of
 
 QUARANTINE_LOSSES = 2
 """After so many workers died while running a request, it runs alone: whoever dies then died of it."""
@@ -19,23 +19,17 @@ MAX_WORKER_LOSSES = 3
 MAX_STALLS = 10
 """So many schedulers may be lost while a request runs without a token more; then it is taken for the reason."""
 
-POISON_REQUEST = "POISON_REQUEST"
-
-
-def _stored(error: HeadraceError) -> Failure:
-    return Failure(error.code, error.message, error.reason, error.metadata)
-
 
 def failure_of_end(reason: FinishReason, *, stage: str, cause: str = "") -> Failure | None:
     """What a finish for ``reason`` tells the caller when nobody said more; None for a good end."""
     match reason:
         case FinishReason.CANCELLED:
             metadata = {"cause": cause} if cause else {}
-            return _stored(
+            return failure_of(
                 Cancelled("the request was cancelled", reason="CANCELLED", metadata=metadata)
             )
         case FinishReason.DEADLINE:
-            return _stored(
+            return failure_of(
                 DeadlineExceeded(
                     f"the deadline cannot be made: {cause}"
                     if cause
@@ -45,26 +39,26 @@ def failure_of_end(reason: FinishReason, *, stage: str, cause: str = "") -> Fail
                 )
             )
         case FinishReason.ERROR:
-            return _stored(InternalFailure("the engine failed", reason="ENGINE_ERROR"))
+            return failure_of(InternalFailure("the engine failed", reason="ENGINE_ERROR"))
         case _:
             return None
 
 
 def undecodable(what: str) -> Failure:
     """Stored bytes of the request do not decode."""
-    return _stored(
+    return failure_of(
         InternalFailure(f"the stored {what} cannot be read", reason="UNDECODABLE_RECORD")
     )
 
 
 def damaged_log() -> Failure:
     """Tokens are missing in the log: going on would change what was delivered."""
-    return _stored(InternalFailure("the reply log has a gap", reason="DAMAGED_LOG"))
+    return failure_of(InternalFailure("the reply log has a gap", reason="DAMAGED_LOG"))
 
 
 def poison() -> Failure:
     """Too many workers died while running it."""
-    return _stored(
+    return failure_of(
         InternalFailure(
             f"{MAX_WORKER_LOSSES} workers were lost while running the request",
             reason=POISON_REQUEST,
@@ -74,7 +68,7 @@ def poison() -> Failure:
 
 def stalled() -> Failure:
     """It was taken over again and again and got no further."""
-    return _stored(
+    return failure_of(
         InternalFailure(
             f"{MAX_STALLS} schedulers were lost while the request ran, and it got no further",
             reason="TAKEOVERS_WITHOUT_PROGRESS",
@@ -84,7 +78,7 @@ def stalled() -> Failure:
 
 def no_equal_worker() -> Failure:
     """It has started, and no worker can go on with the same numerics."""
-    return _stored(
+    return failure_of(
         Unavailable(
             "no worker with equal numerics to go on with the request", reason="NO_EQUAL_WORKER"
         )
@@ -93,4 +87,4 @@ def no_equal_worker() -> Failure:
 
 def no_worker() -> Failure:
     """Its caller did not want to wait for a worker, and there is none."""
-    return _stored(Unavailable("the model has no worker", reason="NO_WORKER"))
+    return failure_of(Unavailable("the model has no worker", reason="NO_WORKER"))

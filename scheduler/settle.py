@@ -5,12 +5,12 @@ finish confirmed in the log ──▶ terminal record ──▶ mark removed ─
 
 from collections import Counter
 
+from common.errors import POISON_REQUEST
 from common.records import FenceRecord, FinishRecord, LogRecord, PromptRecord, TokensRecord
 from common.request_status import RequestStatus, status_of_finish
 from common.streams.ownership import Answer, Done, Ended, Lost, finish_step
 from common.wire.records import TerminalRecord, encode_terminal
 from scheduler.checkpoints import Checkpoints
-from scheduler.failures import POISON_REQUEST
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.log_writer import Appended

@@ -78,11 +78,6 @@ def request_error_of(error: errors.HeadraceError) -> pb.RequestError:
     return message
 
 
-def failure_of(error: errors.HeadraceError) -> Failure:
-    """An error as it is stored."""
-    return Failure(error.code, error.message, error.reason, error.metadata)
-
-
 def error_of(failure: Failure) -> errors.HeadraceError:
     """The error that a stored failure stands for; an unknown code counts as INTERNAL."""
     cls = _BY_CODE.get(failure.code, errors.InternalFailure)

@@ -16,7 +16,7 @@ class LocalSettings:
     workers: int = setting(1, help="worker processes", check=at_least(1))
     model: str | None = setting(None, help="model of every worker; default the worker's own")
     quantization: str | None = setting(
-        None, help="int8, nf4, fp4 or none; default the worker's own"
+        None, help="int8, q4, nf4, fp4 or none; default the worker's own"
     )
     engine: str | None = setting(None, help="model or simulated; default the worker's own")
     threads: int | None = setting(

@@ -1,7 +1,7 @@
 """What a request's record says about its output: a result, or a checkpoint and where the log goes on."""
 
 from common.domain import FinishReason
-from common.errors import InternalFailure
+from common.errors import POISON_REQUEST, InternalFailure
 from common.records import ChoiceProgress, Failure, FinishRecord, Progress
 from common.request_status import RequestStatus
 from common.streams.following import Record
@@ -77,4 +77,4 @@ def _complete(terminal: TerminalRecord) -> None:
 def _failure(terminal: TerminalRecord) -> Failure | None:
     if terminal.failure is not None or terminal.status is not RequestStatus.DEAD:
         return terminal.failure
-    return Failure("INTERNAL", "the request was set aside", "POISON_REQUEST")
+    return Failure("INTERNAL", "the request was set aside", POISON_REQUEST)

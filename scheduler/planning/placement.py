@@ -1,5 +1,7 @@
 """Rule 9: a request goes where most of its prompt is cached, unless that worker is the busier by more than this saves.
 
+Requests do not carry their prompts' hashes yet, so that today ``WaitingRequest.prefix`` is empty and load alone decides.
+
 Both sides are counted in engine steps: what is cached saves ``tokens / max_batch_tokens`` of them, and a worker's
 load is the share of its slots in use plus the steps of prefill ahead of it.
 """

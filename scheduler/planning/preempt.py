@@ -3,10 +3,11 @@
     waiting   HIGH ──waits for preempt_after_s──▶ wants room ─────────────────────────▶ starts
     running   NORMAL ──runs for its quantum──▶ may be asked ──returned──▶ waits again, resumes with its tokens
 
-Only across a gap between classes, so that nobody drives out who drove it out. A victim has run for a quantum, which doubles each time it is chosen, and after a few times
-it is left alone; so it gets on, and two requests cannot take turns in throwing one another out. Preferred are
-victims whose clients have seen nothing yet, then the lowest class, then those that cost least to compute again:
-workers keep no memory of what left, so recomputing is the only way back, and a budget bounds it (``recompute``).
+Only across a gap between classes, so that nobody drives out who drove it out. A victim has run for a quantum, which
+doubles each time it is chosen, and after a few times it is left alone; so it gets on, and two requests cannot take
+turns in throwing one another out. Preferred are victims whose clients have seen nothing yet, then the lowest class,
+then those that cost least to compute again. What a worker still has cached of them nobody counts on: a budget bounds
+what may be computed twice (``recompute``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence

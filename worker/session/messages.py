@@ -9,6 +9,7 @@ from common.wire import vocabulary
 from common.wire.logprobs import logprobs_to_pb
 from common.wire.records import failure_to_pb
 from common.wire.request import request_from_body
+from common.wire.session import PROTOCOL
 from headrace.internal.v1 import records_pb2
 from headrace.internal.v1 import worker_service_pb2 as pb
 from headrace.v1 import generation_pb2
@@ -16,7 +17,6 @@ from worker.engine.job import Job, Ticket
 from worker.engine.report import CacheReport, Credit, Finish, SequenceOutput, StepReport
 from worker.session.identity import WorkerIdentity
 
-PROTOCOL = 1
 BAD_ASSIGNMENT = "BAD_ASSIGNMENT"
 # Far below any message limit; large enough that a tokenizer of 10 MB takes ten round trips' worth of chunks at most.
 CARD_CHUNK_BYTES = 1024 * 1024

@@ -6,8 +6,6 @@ import random
 import pytest
 
 from common.backoff import Random, backoff_delays_s
-from common.clock import Deadline
-from tests.support.fake_clock import FakeClock
 
 
 def first(count: int, draw: Random, **bounds: float) -> list[float]:
@@ -37,13 +35,3 @@ def test_it_never_ends_and_never_overflows():
     """A peer may stay away for days."""
     *_, last = first(5000, lambda: 0.0, max_s=5.0)
     assert last == 2.5
-
-
-def test_a_deadline_counts_down_and_stops_at_zero():
-    """No negative waits come out of a deadline that has passed."""
-    clock = FakeClock()
-    deadline = Deadline.after(2.0, clock)
-    clock.advance(1.5)
-    assert (deadline.remaining_s, deadline.passed) == (0.5, False)
-    clock.advance(5)
-    assert (deadline.remaining_s, deadline.passed) == (0.0, True)

@@ -7,7 +7,8 @@ import pytest
 from google.rpc import error_details_pb2
 
 from common import errors
-from common.wire.status import code_of, error_of, failure_of, request_error_of, status_of
+from common.records import failure_of
+from common.wire.status import code_of, error_of, request_error_of, status_of
 from gateway.http.errors import body_of, headers_of
 from gateway.http.errors import status_of as http_status_of
 from gateway.validation.lengths import REASON
