@@ -20,6 +20,7 @@ from worker.engine.limits import EngineLimits
 from worker.kv.disk_tier import DiskTier
 from worker.loading import Loaded, is_loading, load_unless_stopped
 from worker.meters import WorkerMeters
+from worker.quantize_command import COMMAND, quantize
 from worker.session.dialer import Dialer
 from worker.session.engine_thread import EngineThread
 from worker.session.grammar_gate import Compiler
@@ -41,13 +42,15 @@ STALL_SHARE = 1 / 3
 
 
 def main() -> None:
-    """Run until drained or stopped."""
+    """Run until drained or stopped; or do what is asked for instead."""
+    if sys.argv[1:2] == [COMMAND]:
+        sys.exit(quantize(sys.argv[2:]))
     settings = settings_or_exit(
         WorkerSettings,
         sys.argv[1:],
         os.environ,
         prog="headrace-worker",
-        about="Runs a model for the schedulers it dials.",
+        about=f"Runs a model for the schedulers it dials. {COMMAND} IN OUT writes a quantized checkpoint instead.",
     )
     if settings.check_quality is not None:
         sys.exit(_check_quality(settings, settings.check_quality))

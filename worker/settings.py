@@ -47,7 +47,9 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
     runner: RunnerKind = setting(
         RunnerKind.AUTO, help="lean is fast and covers few models, generic covers all"
     )
-    quantization: Quantization = setting(Quantization.INT8, help="how linear layers are stored")
+    quantization: Quantization | None = setting(
+        None, help="how linear layers are stored; default as the checkpoint has them, else int8"
+    )
     double_quant: bool = setting(False, help="quantize the scales of nf4 and fp4 too")
     dtype: str | None = setting(None, help="float32, bfloat16 or float16; default by machine")
     kv_dtype: KvDtype = setting(

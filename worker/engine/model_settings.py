@@ -29,7 +29,7 @@ class ModelSettings:
     """Everything that loading a model depends on.
 
     ``model`` is a directory, a hub id or ``DEFAULT_MODEL``. None leaves a choice to the loader: ``served_model_name`` from
-    ``model``, ``dtype`` from the checkpoint, ``kv_blocks`` from ``kv_memory_mb``, that from measured memory,
+    ``model``, ``quantization`` from a checkpoint that is quantized (else int8), ``dtype`` from the checkpoint, ``kv_blocks`` from ``kv_memory_mb``, that from measured memory,
     ``context_tokens`` from the checkpoint, ``threads`` from the machine, ``model_cache`` (where converted checkpoints are
     kept) from XDG conventions. ``device`` is a torch device, or ``auto``: CUDA where there is one, else the CPU.
     ``max_seqs`` and ``max_batch_tokens`` bound the largest step, which warm-up and memory measurement have to try.
@@ -37,7 +37,7 @@ class ModelSettings:
 
     model: str = DEFAULT_MODEL
     served_model_name: str | None = None
-    quantization: Quantization = Quantization.INT8
+    quantization: Quantization | None = None
     double_quant: bool = False
     dtype: str | None = None
     kv_dtype: KvDtype = KvDtype.AUTO
@@ -51,3 +51,8 @@ class ModelSettings:
     device: str = "auto"
     model_cache: str | None = None
     runner: RunnerKind = RunnerKind.AUTO
+
+    @property
+    def storage(self) -> Quantization:
+        """How linear layers are stored, for all that is known of the checkpoint."""
+        return self.quantization or Quantization.INT8

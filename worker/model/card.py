@@ -34,7 +34,7 @@ def make_card(
         model=settings.served_model_name or settings.model.rstrip("/").rsplit("/", 1)[-1],
         revision=revision,
         architecture=(config.architectures or [type(config).__name__])[0],
-        quantization=settings.quantization.value,
+        quantization=settings.storage.value,
         context_tokens=context_tokens,
         vocab_size=config.vocab_size,
         tokenizer_json=tokenizer.tokenizer_json,

@@ -30,7 +30,7 @@ def revision(folder: Path, tokenizer: TokenizerParts, settings: ModelSettings) -
             _add_file(digest, path)
     digest.update(tokenizer.tokenizer_json)
     digest.update(tokenizer.chat_template.encode())
-    digest.update(f"{settings.quantization} {settings.double_quant}".encode())
+    digest.update(f"{settings.storage} {settings.double_quant}".encode())
     return digest.hexdigest()[:32]
 
 

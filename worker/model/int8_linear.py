@@ -23,6 +23,13 @@ _LEVELS = 127.0
 _FINE = 254.0
 
 
+def quantize_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """``weight`` [out, in] in steps, and each row's largest magnitude; bitsandbytes' CUDA kernel takes float16 only."""
+    source = weight.half() if weight.is_cuda else weight.float()
+    steps, largest, _ = bitsandbytes().functional.int8_vectorwise_quant(source)
+    return steps, largest
+
+
 class Int8Linear(nn.Module):
     """A linear layer with int8 weights and exact integer accumulation."""
 
@@ -40,10 +47,15 @@ class Int8Linear(nn.Module):
 
     @classmethod
     def from_weight(cls, weight: torch.Tensor, bias: torch.Tensor | None) -> Self:
-        """Quantize ``weight`` [out, in] by bitsandbytes; its CUDA kernel takes float16 only."""
-        source = weight.half() if weight.is_cuda else weight.float()
-        steps, largest, _ = bitsandbytes().functional.int8_vectorwise_quant(source)
-        return cls(steps, largest / _LEVELS, bias)
+        """Quantize ``weight`` [out, in]."""
+        return cls.from_stored(*quantize_rows(weight), bias)
+
+    @classmethod
+    def from_stored(
+        cls, steps: torch.Tensor, largest: torch.Tensor, bias: torch.Tensor | None
+    ) -> Self:
+        """Of weights as bitsandbytes stores them."""
+        return cls(steps, largest.flatten() / _LEVELS, bias)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """[..., in] to [..., out], in the dtype of ``inputs``."""

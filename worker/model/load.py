@@ -31,12 +31,13 @@ from worker.model.decoder import Decoder
 from worker.model.errors import DeviceMissing, ModelRefused
 from worker.model.lean.load import kernels_name, layer_shapes, load_lean
 from worker.model.lean.spec import NotLean
-from worker.model.memory import MIB, PeakMemory, check_weights_fit, pool_size
-from worker.model.quantize import replace_linears
+from worker.model.memory import MIB, PeakMemory, pool_size
 from worker.model.runner import TorchRunner
 from worker.model.self_check import self_check
-from worker.model.support import check_config, check_layers, check_model
+from worker.model.stored import settle
+from worker.model.support import check_config, check_layers
 from worker.model.tokenizer import read_tokenizer
+from worker.model.weights import load_decoder
 
 Progress = Callable[[str], None]
 
@@ -76,6 +77,7 @@ def load_model(settings: ModelSettings, progress: Progress) -> LoadedModel:
     config = _read_config(folder)
     tokenizer = read_tokenizer(folder)
     device = choose_device(settings.device)
+    settings = settle(settings, config)
     dtype = choose_dtype(settings, config, device)
     context = min(config.max_position_embeddings, settings.context_tokens or 1 << 30)
     computing = _load_lean(settings, config, folder, device, context, progress)
@@ -138,11 +140,7 @@ def choose_dtype(settings: ModelSettings, config: Any, device: torch.device) -> 
         torch.backends.cpu.get_cpu_capability() == "AVX512"
         and torch.cpu._is_avx512_bf16_supported()
     )
-    return (
-        torch.bfloat16
-        if settings.quantization is not Quantization.NONE and fast
-        else torch.float32
-    )
+    return torch.bfloat16 if settings.storage is not Quantization.NONE and fast else torch.float32
 
 
 def _read_config(folder: Path) -> Any:
@@ -181,8 +179,8 @@ def _load_lean(
 
 def _only_lean(settings: ModelSettings) -> str:
     """What of the settings no other runner knows; empty when nothing is."""
-    if settings.quantization is Quantization.Q4:
-        return f"quantization {settings.quantization}"
+    if settings.storage is Quantization.Q4:
+        return f"quantization {settings.storage}"
     return "" if settings.kv_dtype is KvDtype.AUTO else f"kv_dtype {settings.kv_dtype}"
 
 
@@ -195,54 +193,12 @@ def _load_generic(
     context_tokens: int,
     progress: Progress,
 ) -> _Computing:
-    decoder = _load_decoder(settings, folder, dtype, device, progress)
+    decoder = load_decoder(settings, config, folder, dtype, device, progress)
     layers = decoder.discover()
     check_layers(config, layers)
     cache = _make_cache(settings, decoder, layers, context_tokens, progress)
     self_check(decoder, layers, context_tokens=context_tokens)
     return _Computing(TorchRunner(decoder, cache), layers, dtype, identity.GENERIC_KERNELS)
-
-
-def _load_decoder(
-    settings: ModelSettings,
-    folder: Path,
-    dtype: torch.dtype,
-    device: torch.device,
-    progress: Progress,
-) -> Decoder:
-    weights = [*folder.glob("*.safetensors")]
-    if not weights and (pickled := _pickled(folder)):
-        raise ModelRefused(
-            f"{folder.name}: {pickled} is a pickle, which runs whatever code it holds when it is read;"
-            " save the model as safetensors"
-        )
-    check_weights_fit(sum(path.stat().st_size for path in weights), device)
-    progress(f"loading {folder.name}")
-    exact = settings.quantization is Quantization.NONE
-    try:
-        # Quantized, weights come as they are stored, so that rounding happens once.
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype if exact else "auto",
-            attn_implementation="eager",
-            use_safetensors=True,
-        )
-        model.to(device)
-    except (ValueError, OSError, KeyError) as error:
-        raise ModelRefused(f"{folder.name}: {error}") from error
-    check_model(model)
-    if not exact:
-        progress(f"quantizing to {settings.quantization}")
-    replace_linears(model, settings.quantization, double_quant=settings.double_quant, dtype=dtype)
-    return Decoder(model)
-
-
-def _pickled(folder: Path) -> str:
-    """A file of weights in torch's own format, if there is one."""
-    names = (
-        path.name for kind in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(kind)
-    )
-    return min(names, default="")
 
 
 def _make_cache(

@@ -14,6 +14,7 @@ from transformers.pytorch_utils import Conv1D
 from common.domain import Quantization
 from worker.model.four_bit_linear import FourBitLinear
 from worker.model.int8_linear import Int8Linear
+from worker.model.quiet_bitsandbytes import bitsandbytes
 from worker.model.tiled_linear import EXACT_TILES, TiledLinear
 
 Replacement = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
@@ -27,11 +28,42 @@ def replace_linears(
     On a CPU, products that stay in float32 are tiled, and so is the head in any dtype: with int8 weights, whose
     products are exact anyway, all of the model then gives the same bits in every batch.
     """
-    on_cpu = model.get_input_embeddings().weight.device.type == "cpu"
+    on_cpu = _is_on_cpu(model)
     replacement = _replacement(how, double_quant, dtype, on_cpu)
     if replacement is not None:
-        for parent, name, layer in _linears(model):
-            setattr(parent, name, replacement(*_weight_and_bias(layer)))
+        for parent, name, layer in linears(model):
+            setattr(parent, name, replacement(*weight_and_bias(layer)))
+    _finish(model, dtype, on_cpu)
+
+
+def adopt_linears(model: Any, *, dtype: torch.dtype) -> None:
+    """Take over what a quantized checkpoint holds, in place: the same layers as if it had been quantized just now.
+
+    Raises:
+        ModelRefused: a layer's shape is one that is not computed right.
+    """
+    on_cpu = _is_on_cpu(model)
+    bnb = bitsandbytes().nn
+    for parent, name, layer in linears(model):
+        made: nn.Module
+        if isinstance(layer, bnb.Linear8bitLt):
+            bias = None if layer.bias is None else layer.bias.data
+            made = Int8Linear.from_stored(layer.weight.data, layer.weight.SCB, bias)
+        elif isinstance(layer, bnb.Linear4bit):
+            made = FourBitLinear.from_stored(name, layer, compute_dtype=dtype)
+        elif on_cpu:  # one that was to be left as it is
+            made = TiledLinear(*weight_and_bias(layer), EXACT_TILES[dtype])
+        else:
+            continue
+        setattr(parent, name, made)
+    _finish(model, dtype, on_cpu)
+
+
+def _is_on_cpu(model: Any) -> bool:
+    return bool(model.get_input_embeddings().weight.device.type == "cpu")
+
+
+def _finish(model: Any, dtype: torch.dtype, on_cpu: bool) -> None:
     _cast(model, dtype)
     head = model.get_output_embeddings()
     if on_cpu and isinstance(head, nn.Linear):
@@ -45,7 +77,7 @@ def _replacement(
         case Quantization.INT8:
             return Int8Linear.from_weight
         case Quantization.NF4 | Quantization.FP4:
-            return lambda weight, bias: FourBitLinear(
+            return lambda weight, bias: FourBitLinear.from_weight(
                 weight, bias, how, double_quant=double_quant, compute_dtype=dtype
             )
         case Quantization.NONE if on_cpu and dtype is torch.float32:
@@ -53,7 +85,8 @@ def _replacement(
     return None
 
 
-def _linears(model: Any) -> list[tuple[nn.Module, str, nn.Module]]:
+def linears(model: Any) -> list[tuple[nn.Module, str, nn.Module]]:
+    """Each linear layer but the head, with its parent and its name there."""
     head = model.get_output_embeddings()
     return [
         (module, name, child)
@@ -63,8 +96,8 @@ def _linears(model: Any) -> list[tuple[nn.Module, str, nn.Module]]:
     ]
 
 
-def _weight_and_bias(linear: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """As [out, in]."""
+def weight_and_bias(linear: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Of a linear layer, as [out, in]."""
     weight, bias = linear.weight, linear.bias
     assert isinstance(weight, torch.Tensor)
     data = weight.data.t() if isinstance(linear, Conv1D) else weight.data

@@ -37,7 +37,7 @@ def check_quality(settings: ModelSettings, file: str) -> int:
         )
         print(_HEAD)  # noqa: T201 - this is what the command is for
         reference = _row("source, float32", source, text, None)
-        name = f"{settings.quantization}, {settings.dtype or 'default dtype'}"
+        name = f"{settings.storage}, {settings.dtype or 'default dtype'}"
         _row(name, settings, text, reference)
     except (OSError, ModelLoadError, CannotMeasure) as error:
         sys.stderr.write(f"headrace-worker: {error}\n")

@@ -17,7 +17,8 @@ def test_defaults_serve_the_default_model() -> None:
     settings = read(HEADRACE_SCHEDULERS="a:1, b:2")
     assert settings.schedulers == ("a:1", "b:2")
     assert settings.engine is EngineKind.MODEL
-    assert settings.for_model.quantization is Quantization.INT8
+    assert settings.for_model.quantization is None  # what the checkpoint has
+    assert settings.for_model.storage is Quantization.INT8
     assert settings.share_tokens == settings.max_batch_tokens // 4
 
 

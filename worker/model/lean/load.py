@@ -38,12 +38,12 @@ def load_lean(
     """
     isa = _instruction_set(settings, device)
     kv = KvFormat.INT8 if settings.kv_dtype is KvDtype.INT8 else KvFormat.BFLOAT16
-    check_kernels(isa, settings.quantization, kv)
+    check_kernels(isa, settings.storage, kv)
     spec = read_spec(config, settings.block_size)
     checkpoint = Checkpoint(folder)
     check_weights_fit(sum(p.stat().st_size for p in folder.glob("*.safetensors")), device)
     progress(f"loading {folder.name} for the lean decoder ({isa})")
-    weights = load_weights(checkpoint, spec, settings.quantization)
+    weights = load_weights(checkpoint, spec, settings.storage)
     bytes_of_block = block_bytes(spec, settings.block_size, kv)
     size = pool_size(
         settings,
@@ -85,8 +85,8 @@ def kernels_name(runner: LeanRunner) -> str:
 
 
 def _instruction_set(settings: ModelSettings, device: torch.device) -> str:
-    if settings.quantization not in {Quantization.INT8, Quantization.Q4}:
-        raise NotLean(f"quantization {settings.quantization} is not covered")
+    if settings.storage not in {Quantization.INT8, Quantization.Q4}:
+        raise NotLean(f"quantization {settings.storage} is not covered")
     if settings.dtype not in {None, "auto", "bfloat16"}:
         raise NotLean(f"dtype {settings.dtype} is not covered")
     if device.type != "cpu":

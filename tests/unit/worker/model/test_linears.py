@@ -36,7 +36,7 @@ def test_int8_is_close(shape):
 def test_four_bits_are_close_whatever_the_shape(shape, how, double_quant):
     """Rows that are no multiple of a quantization block are computed right, too."""
     weight, bias = weight_and_bias(shape)
-    layer = FourBitLinear(
+    layer = FourBitLinear.from_weight(
         weight, bias, how, double_quant=double_quant, compute_dtype=torch.float32
     )
     assert relative_error(layer, weight, bias) < 0.14

@@ -1,0 +1,59 @@
+"""Checkpoints that are quantized already: what they hold, and that nobody asks them for something else."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from common.domain import Quantization
+from worker.engine.model_settings import ModelSettings
+from worker.model.errors import ModelRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How a checkpoint's linear layers are stored."""
+
+    name: str
+    quantization: Quantization
+    double_quant: bool
+
+
+def stored_quantization(config: Any) -> Stored | None:
+    """What ``config`` says of its weights; None where they are plain numbers.
+
+    Raises:
+        ModelRefused: they are quantized by a method that is not covered.
+    """
+    found = getattr(config, "quantization_config", None)
+    if found is None:
+        return None
+    fields: Mapping[str, Any] = found if isinstance(found, Mapping) else found.to_dict()
+    if fields.get("load_in_8bit"):
+        return Stored(Quantization.INT8.value, Quantization.INT8, double_quant=False)
+    if fields.get("load_in_4bit"):
+        how = Quantization(fields.get("bnb_4bit_quant_type", Quantization.FP4))
+        return Stored(how.value, how, bool(fields.get("bnb_4bit_use_double_quant")))
+    raise ModelRefused(f"checkpoints quantized by {fields.get('quant_method')} are not supported")
+
+
+def settle(settings: ModelSettings, config: Any) -> ModelSettings:
+    """``settings`` with the quantization that the checkpoint has, if it has one.
+
+    Raises:
+        ModelRefused: another one is asked for, or one that is not covered is there.
+    """
+    stored = stored_quantization(config)
+    if stored is None:
+        return settings
+    if settings.quantization not in {None, stored.quantization}:
+        raise ModelRefused(
+            f"--quantization {settings.quantization}: the checkpoint is stored as {stored.name} already"
+        )
+    if settings.double_quant and not stored.double_quant:
+        raise ModelRefused(
+            f"--double-quant: the checkpoint is stored as {stored.name} without it already"
+        )
+    return dataclasses.replace(
+        settings, quantization=stored.quantization, double_quant=stored.double_quant
+    )
