@@ -24,7 +24,7 @@ class LocalSettings:
     engine: str | None = setting(None, help="model or simulated; default the worker's own")
     threads: int | None = setting(
         None,
-        help="threads of each worker; default an equal share of the cores",
+        help="threads of each worker; default an equal share of the cores where there are several workers, else the worker's own",
         check=at_least(1),
     )
     http_port: int | None = setting(
