@@ -18,8 +18,10 @@ from common.setting_names import KNOWN_NAMES
 
 T = TypeVar("T")
 Described: TypeAlias = "bool | int | float | str | list[Described] | None"
+CHECK_FLAG = "--check-settings"
 _NO_VALUE = "\0no value"
 _REDACTED = "(set)"
+SEE_HELP = "see --help for all settings"
 
 
 class SettingsError(Exception):
@@ -42,6 +44,20 @@ def read_settings(
         SettingsError: something is missing, malformed, out of range or unknown.
         SystemExit: ``--help`` was asked for and printed.
     """
+    result, problems = read_and_check(cls, argv, environ, prog=prog, about=about)
+    if problems:
+        raise SettingsError(problems)
+    return result
+
+
+def read_and_check(
+    cls: type[T], argv: Sequence[str], environ: Mapping[str, str], *, prog: str, about: str = ""
+) -> tuple[T, list[str]]:
+    """As far as it can be read, and what is wrong: what cannot be read has its default.
+
+    Raises:
+        SystemExit: ``--help`` was asked for and printed.
+    """
     settings = list(settings_of(cls))
     names = [item.name for item in settings]
     assert len(set(names)) == len(names), f"{cls.__name__} declares a setting twice: {names}"
@@ -52,25 +68,33 @@ def read_settings(
     for item in settings:
         source, text = _text_of(item, flags, environ)
         _read_one(item, source, text, values, problems)
-    if problems:
-        raise SettingsError(problems)
     result = cast("T", _build(cls, values))
     together = getattr(result, "problems", None)
-    if together is not None and (found := list(cast("Iterable[str]", together()))):
-        raise SettingsError(found)
-    return result
+    if together is not None and not problems:
+        problems += cast("Iterable[str]", together())
+    return result, problems
 
 
 def settings_or_exit(
     cls: type[T], argv: Sequence[str], environ: Mapping[str, str], *, prog: str, about: str = ""
 ) -> T:
-    """``read_settings`` for a command: problems go to stderr, one a line, and the exit code is 2."""
-    try:
-        return read_settings(cls, argv, environ, prog=prog, about=about)
-    except SettingsError as error:
-        lines = [f"{prog}: {problem}" for problem in error.problems]
-        sys.stderr.write("\n".join([*lines, f"{prog}: see --help for all settings", ""]))
-        raise SystemExit(2) from None
+    """``read_settings`` for a command: problems go to stderr, one a line, and the exit code is 2.
+
+    With ``--check-settings`` the command ends here either way.
+    """
+    result, problems = read_and_check(cls, argv, environ, prog=prog, about=about)
+    if problems:
+        tell_problems(problems, prog)
+        raise SystemExit(2)
+    if CHECK_FLAG in argv:
+        raise SystemExit(0)
+    return result
+
+
+def tell_problems(problems: Sequence[str], prog: str) -> None:
+    """One a line, on stderr."""
+    lines = [f"{prog}: {problem}" for problem in problems]
+    sys.stderr.write("\n".join([*lines, f"{prog}: {SEE_HELP}", ""]))
 
 
 def describe_settings(settings: object) -> dict[str, Described]:
@@ -117,6 +141,9 @@ def _read_flags(
             parser.add_argument(
                 off, dest=item.name, action="append_const", const="false", help=argparse.SUPPRESS
             )
+    parser.add_argument(
+        CHECK_FLAG, action="store_true", help="say what is wrong with the settings, and end"
+    )
     given, rest = parser.parse_known_args(list(argv))
     problems += [f"{word}: unknown argument" for word in rest]
     return {
@@ -156,22 +183,24 @@ def _text_of(
 def _read_one(
     item: Setting, source: str, text: str | None, values: dict[str, Any], problems: list[str]
 ) -> None:
+    values[item.name] = item.default
     if text is None:
         if item.required:
             problems.append(f"{item.flag} or {item.env} must be given: {item.help}")
-        values[item.name] = item.default
         return
     if _NO_VALUE in text:
         problems.append(f"{source}: needs a value")
         return
     try:
-        values[item.name] = item.parse(text)
+        value = item.parse(text)
     except ValueError as error:
         problems.append(f"{source}: {_REDACTED if item.secret else error}")
         return
-    complaint = item.check(values[item.name]) if item.check is not None else None
+    complaint = item.check(value) if item.check is not None else None
     if complaint is not None:
         problems.append(f"{source}: {complaint}")
+        return
+    values[item.name] = value
 
 
 def _build(cls: type, values: Mapping[str, Any]) -> object:

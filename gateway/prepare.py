@@ -12,6 +12,7 @@ from common.domain import (
     RequestId,
     TraceContext,
 )
+from common.errors import FieldViolation
 from common.telemetry_names import SpanName
 from common.tenancy import UNLIMITED, TenantLimits
 from common.tracing import Tracing, context_of
@@ -146,6 +147,15 @@ class Preparation:
                 has_deadline=bool(draft.timeout_s) or caller.remaining_s is not None,
                 limits=caller.limits,
             )
+
+    def violations(self, draft: Draft) -> Sequence[FieldViolation]:
+        """What is wrong with single fields of a request that is refused anyway, as far as its model is known here."""
+        models = (one for one in self._catalogue.models if one.card.model == draft.model)
+        model = next(models, None)
+        findings = Findings()
+        check_model(draft.model, findings)
+        check_fields(draft, _NO_LIMITS if model is None else model.limits, findings)
+        return findings.violations
 
     async def count(
         self, name: str, prompt: PromptDraft, caller: Caller

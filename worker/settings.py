@@ -66,7 +66,9 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
     )
     block_size: int = setting(16, help="tokens per KV block", check=at_least(1))
     kv_memory_mb: int | None = setting(
-        None, help="KV memory in MiB; default what is free beside the model", check=at_least(1)
+        None,
+        help="KV memory in MiB; default a quarter of what is free beside the model (of a GPU nine tenths), and no more than max_seqs requests of full length need",
+        check=at_least(1),
     )
     prefix_cache: bool = setting(True, help="reuse computed blocks of equal beginnings")
     cache_ttl_s: float = setting(
@@ -94,7 +96,9 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
         None, help="longest prompt plus output; default the model's", check=at_least(2)
     )
     threads: int | None = setting(
-        None, help="threads that compute; default all cores", check=at_least(1)
+        None,
+        help="threads that compute; default one a core, or OMP_NUM_THREADS",
+        check=at_least(1),
     )
     step_timeout_s: float = setting(
         60.0, help="a step that takes longer ends the process", check=above(0)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 from deploy.local.data_folder import DataFolder, open_data_folder
@@ -17,8 +18,8 @@ from deploy.local.supervisor import Supervisor
 _STOP_ORDER = ("gateway", "worker", "scheduler", "redis")
 
 
-async def run_stack(settings: LocalSettings) -> None:
-    """Serve until SIGINT or SIGTERM, or until `settings.run` has ended; a second signal kills."""
+async def run_stack(settings: LocalSettings) -> int:
+    """Serve until SIGINT or SIGTERM, or until `settings.run` has ended, whose status is returned; a second signal kills."""
     stop = asyncio.Event()
     _on_stop_signals(stop.set)
     with open_data_folder(settings.data_dir) as folder:
@@ -33,23 +34,31 @@ async def run_stack(settings: LocalSettings) -> None:
                 await supervisor.stop(_STOP_ORDER)
                 if settings.ready_file is not None:
                     settings.ready_file.unlink(missing_ok=True)
+    return 0 if serving.cancelled() else serving.result()
 
 
 async def _serve(
     settings: LocalSettings, folder: DataFolder, supervisor: Supervisor, stop: asyncio.Event
-) -> None:
-    """Start each process when what it needs serves, then say where everything is."""
+) -> int:
+    """Start each process when what it needs serves, then say where everything is; the status of what is run then."""
     stack = Stack(settings, folder, cores=os.cpu_count() or 1)
     [redis] = await supervisor.add(stack.redis(find_redis_binary(), find_free_port()))
     redis_url = redis.endpoints["redis"]
     [scheduler] = await supervisor.add(stack.scheduler(redis_url))
     address = scheduler.endpoints["grpc"]
     workers = [stack.worker(number, address) for number in range(settings.workers)]
-    await supervisor.add(stack.gateway(redis_url), *workers)
+    gateway, *_ = await supervisor.add(stack.gateway(redis_url), *workers)
     _tell(settings, supervisor)
-    if settings.run is not None:
-        await run_command(settings.run, supervisor.children)
-        stop.set()
+    if settings.run is None:
+        return 0
+    status = await run_command(settings.run, gateway.endpoints["grpc"])
+    if status != 0:
+        # Logs only of what failed, or they would bury what the command itself said.
+        for last_words in supervisor.failures.values():
+            print(f"headrace-local: {last_words}", file=sys.stderr)
+        print(f"headrace-local: {settings.run!r} ended with status {status}", file=sys.stderr)
+    stop.set()
+    return status
 
 
 def _tell(settings: LocalSettings, supervisor: Supervisor) -> None:

@@ -3,26 +3,34 @@
 import asyncio
 import os
 import shlex
+import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.local.child import Child
 from deploy.local.leash import leashed
 
+# As a shell tells of a command that a signal ended.
+_SIGNALLED = 128
 
-class CommandFailed(Exception):
-    """It ended with another status than 0; the message shows what the processes said last."""
+
+def problem_of_command(line: str) -> str | None:
+    """Why a line cannot be run, known without running it."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        return f"{line!r} cannot be read: {error}"
+    if not words:
+        return "names no command"
+    if shutil.which(words[0], path=_path()) is None:
+        return f"no command {words[0]!r} is found (no shell reads the line; sh -c '…' would)"
+    return None
 
 
-async def run_command(line: str, children: Sequence[Child]) -> None:
-    """Run it with the gateway's address in `HEADRACE_TARGET`, on our terminal."""
-    [address] = [child.endpoints["grpc"] for child in children if child.spec.name == "gateway"]
-    # `headrace` lies beside this Python, whether or not the virtual environment is activated.
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+async def run_command(line: str, address: str) -> int:
+    """Run it on our terminal with the gateway's address in `HEADRACE_TARGET`; its exit status."""
     process = await asyncio.create_subprocess_exec(
         *leashed(shlex.split(line)),
-        env={**os.environ, "HEADRACE_TARGET": address, "PATH": path},
+        env={**os.environ, "HEADRACE_TARGET": address, "PATH": _path()},
     )
     try:
         status = await process.wait()
@@ -31,6 +39,9 @@ async def run_command(line: str, children: Sequence[Child]) -> None:
             # Whoever interrupts us wants an end, and a command line has nothing to lose.
             process.kill()
             await process.wait()
-    if status != 0:
-        logs = [f"--- {child.spec.name}\n{child.log.tail}" for child in children]
-        raise CommandFailed("\n".join([f"{line!r} ended with status {status}", *logs]))
+    return status if status >= 0 else _SIGNALLED - status
+
+
+def _path() -> str:
+    """`headrace` lies beside this Python, whether or not the virtual environment is activated."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

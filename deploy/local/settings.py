@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.setting_fields import above, at_least, port, setting
+from deploy.local.run_command import problem_of_command
 
+# The gateway's default, which must be known before it starts.
+HTTP_PORT = 8080
 _STAND_IN = "module that is started in the service's place (for tests)"
 
 
@@ -21,12 +24,12 @@ class LocalSettings:
     engine: str | None = setting(None, help="model or simulated; default the worker's own")
     threads: int | None = setting(
         None,
-        help="threads of each worker; default an equal share of the cores",
+        help="threads of each worker; default an equal share of the cores where there are several workers, else the worker's own",
         check=at_least(1),
     )
     http_port: int | None = setting(
         None,
-        help="HTTP port of the gateway; 0 picks a free one; default 8080, or 0 where --port is 0",
+        help=f"HTTP port of the gateway; 0 picks a free one; default {HTTP_PORT}, or 0 where --port is 0",
         check=port,
     )
     port: int = setting(50051, help="gRPC port of the gateway; 0 picks a free one", check=port)
@@ -37,7 +40,8 @@ class LocalSettings:
         None, help="keeps Redis' data and the logs; without it both go at the end"
     )
     run: str | None = setting(
-        None, help="command to run once everything serves; the stack ends when it does"
+        None,
+        help="command to run once everything serves; the stack ends when it does, with its exit status. No shell reads it: for pipes and variables, sh -c '…'",
     )
     verbose: bool = setting(False, help="show the logs of all processes")
     stop_grace_s: float = setting(
@@ -58,3 +62,12 @@ class LocalSettings:
             yield f"--data-dir: {self.data_dir} is not a folder"
         if self.ready_file is not None and not self.ready_file.parent.is_dir():
             yield f"--ready-file: {self.ready_file.parent} is not a folder"
+        if self.run is not None and (problem := problem_of_command(self.run)) is not None:
+            yield f"--run: {problem}"
+
+    @property
+    def chosen_http_port(self) -> int:
+        """As the gateway chooses it."""
+        if self.http_port is not None:
+            return self.http_port
+        return HTTP_PORT if self.port else 0

@@ -28,6 +28,8 @@ class Supervisor:
         self._children: list[Child] = []
         # Called whenever a child serves, and serves again: its process id is another one then.
         self.on_served: Callable[[], None] = lambda: None
+        # By name: how a service ended that should not have, and what it said last.
+        self.failures: dict[str, str] = {}
         self._keepers: list[asyncio.Task[None]] = []
 
     @property
@@ -74,8 +76,9 @@ class Supervisor:
                     _say(f"{child.spec.name} has finished")
                     return
                 case GiveUp():
-                    raise GaveUp(_last_words(child, status))
+                    raise GaveUp(f"more starts would not help: {_last_words(child, status)}")
                 case Restart(delay_s):
+                    self.failures[child.spec.name] = _last_words(child, status)
                     _say(f"{_ending(child, status)}; starting it again in {delay_s:g} s")
                     await asyncio.sleep(delay_s)
 
@@ -103,7 +106,7 @@ def _ending(child: Child, status: int) -> str:
 
 
 def _last_words(child: Child, status: int) -> str:
-    return f"{_ending(child, status)}, and more starts would not help. The end of its log:\n{child.log.tail}"
+    return f"{_ending(child, status)}. The end of its log:\n{child.log.tail}"
 
 
 def _say(message: str) -> None:

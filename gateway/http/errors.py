@@ -44,6 +44,10 @@ class HttpRefusal(Exception):
         self.message = message
 
 
+class RefusedAsSent(InvalidRequest):
+    """Fields of the JSON itself were refused: they bear the names that were sent, known ones or not."""
+
+
 def status_of(error: HeadraceError) -> int:
     """The HTTP status of an error."""
     if error.code == "DEADLINE_EXCEEDED" and error.metadata.get("stage") == "queue":
@@ -103,6 +107,8 @@ def refusal_body(refusal: HttpRefusal) -> bytes:
 
 
 def _fields(error: HeadraceError, rename: Rename) -> list[FieldViolation]:
+    if isinstance(error, RefusedAsSent):
+        return list(error.violations)
     if isinstance(error, InvalidRequest):
         return [FieldViolation(rename(one.field), one.description) for one in error.violations]
     if isinstance(error, NotImplementedYet):

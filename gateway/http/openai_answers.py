@@ -2,10 +2,11 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from common.domain import RequestId
-from gateway.http.logprobs import CompletionLogprobs, chat_logprobs, first_token_of
+from gateway.http.logprobs import CompletionLogprobs, chat_logprobs
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 
@@ -22,21 +23,30 @@ class AnswerForm:
     """Chat or plain completion: one request's answer. ``is_chat`` chooses the form."""
 
     def __init__(
-        self, *, is_chat: bool, num_choices: int = 1, include_usage: bool = False
+        self,
+        *,
+        is_chat: bool,
+        num_choices: int = 1,
+        include_usage: bool = False,
+        prompt_text: str = "",
     ) -> None:
-        """``include_usage``: a stream ends with a chunk that counts."""
+        """``include_usage``: a stream ends with a chunk that counts; ``prompt_text``: what an echo begins with."""
         self._is_chat = is_chat
         self._num_choices = max(1, num_choices)
         self._include_usage = include_usage
-        self._logprobs: defaultdict[int, CompletionLogprobs] = defaultdict(CompletionLogprobs)
+        self._prompt: Sequence[gen.Logprobs] = ()
+        self._logprobs: defaultdict[int, CompletionLogprobs] = defaultdict(
+            lambda: CompletionLogprobs(prompt_text)
+        )
         self._envelope: dict[str, Any] = {}
 
     def whole(self, answer: pb.GenerateResponse) -> dict[str, Any]:
         """The whole answer."""
+        self._prompt = answer.prompt_logprobs
         kind = "chat.completion" if self._is_chat else "text_completion"
         return {
             **_envelope(answer.request_id, answer.model, answer.model_revision, kind),
-            "choices": [self._choice(choice, answer) for choice in answer.choices],
+            "choices": [self._choice(choice) for choice in answer.choices],
             "usage": _usage(answer.usage),
             "seed": answer.seed,
         }
@@ -46,6 +56,9 @@ class AnswerForm:
         match event.WhichOneof("event"):
             case "accepted":
                 return self._opening(event.accepted)
+            case "prompt":
+                self._prompt = event.prompt.logprobs
+                return b""
             case "delta":
                 return self._chunk(event, [self._delta(event.delta)])
             case "finish":
@@ -76,7 +89,7 @@ class AnswerForm:
             choice["logprobs"] = chat_logprobs(delta.logprobs)
         else:
             choice["text"] = delta.text
-            choice["logprobs"] = self._logprobs[delta.index].form(delta.logprobs)
+            choice["logprobs"] = self._next_logprobs(delta.index, delta.text, delta.logprobs)
         choice["finish_reason"] = None
         if delta.token_ids:
             choice["token_ids"] = list(delta.token_ids)
@@ -86,7 +99,8 @@ class AnswerForm:
         finish = event.finish
         choice: dict[str, Any] = {"index": finish.index}
         choice["delta" if self._is_chat else "text"] = {} if self._is_chat else ""
-        choice |= {"logprobs": None, **_ending(finish.finish_reason, finish.matched_stop)}
+        choice["logprobs"] = self._next_logprobs(finish.index, "", ())
+        choice |= _ending(finish.finish_reason, finish.matched_stop)
         lines = self._chunk(event, [choice])
         if finish.last and self._include_usage:
             lines += _line({**self._envelope, "choices": [], "usage": _usage(event.usage)})
@@ -100,20 +114,25 @@ class AnswerForm:
             content["usage"] = None
         return _line(content)
 
-    def _choice(self, choice: gen.Choice, answer: pb.GenerateResponse) -> dict[str, Any]:
+    def _choice(self, choice: gen.Choice) -> dict[str, Any]:
         made: dict[str, Any] = {"index": choice.index}
         if self._is_chat:
             made["message"] = {"role": "assistant", "content": choice.text, "refusal": None}
             made["logprobs"] = chat_logprobs(choice.logprobs)
         else:
             made["text"] = choice.text
-            entries = [*answer.prompt_logprobs, *choice.logprobs]
-            made["logprobs"] = self._logprobs[choice.index].form(
-                entries, first_token_of(choice.text, answer.prompt_logprobs)
-            )
+            made["logprobs"] = self._next_logprobs(choice.index, choice.text, choice.logprobs)
         if choice.token_ids:
             made["token_ids"] = list(choice.token_ids)
         return made | _ending(choice.finish_reason, choice.matched_stop)
+
+    def _next_logprobs(
+        self, index: int, text: str, entries: Sequence[gen.Logprobs]
+    ) -> dict[str, Any] | None:
+        """Of a completion; the first of a choice are the prompt's where these were asked for."""
+        if self._is_chat:
+            return None
+        return self._logprobs[index].form(text, self._prompt, entries)
 
 
 def model_entry(model: pb.Model) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """The forms of a JSON request: which fields each path takes, refuses by name, or takes for what changes nothing."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from common.errors import NotImplementedYet
+from common.errors import FieldViolation, NotImplementedYet
 from gateway.http import special_fields as special
+from gateway.http.errors import RefusedAsSent
 from gateway.http.fields import (
     INT32_MAX,
     UINT32_MAX,
@@ -95,21 +96,28 @@ _PROMPT_PLACES = (
     ("prompt.chat", "messages"),
     ("prompt.truncate_to_tokens", "truncate_to_tokens"),
 )
+# What completions ask for by two fields together.
+_PROMPT_LOGPROBS = ("output.prompt_logprobs", "logprobs")
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One path's request. ``sends_ids``: whether token ids come back where nothing is said about them."""
+    """One path's request. ``sends_ids``: whether token ids come back where nothing is said about them.
+
+    ``echoes_logprobs``: whether an echo with log probabilities has the prompt's, too.
+    """
 
     fields: Mapping[str, Field]
     neutral: Mapping[str, tuple[Any, ...]]
     required: tuple[str, ...]
     sends_ids: bool = False
     streams: bool = True
+    echoes_logprobs: bool = False
 
     def rename(self, path: str) -> str:
         """The JSON name of a path in the message, for errors from inside."""
-        places = [*_PROMPT_PLACES, *((field.path, name) for name, field in self.fields.items())]
+        fields = ((field.path, name) for name, field in self.fields.items())
+        places = [*_PROMPT_PLACES, *fields, _PROMPT_LOGPROBS]
         for place, name in places:
             if name in self.fields and re.match(rf"{re.escape(place)}(?=$|[.\[])", path):
                 return name + path[len(place) :]
@@ -148,6 +156,7 @@ COMPLETION = Form(
     },
     _NEUTRAL_COMPLETION,
     ("model", "prompt"),
+    echoes_logprobs=True,
 )
 _PROMPTS: dict[str, Field] = {
     "prompt": special.PROMPT,
@@ -180,12 +189,18 @@ TOKENIZE = Form(
 )
 
 
-def read_request(form: Form, body: Mapping[str, Any], prefix: str = "") -> Asked:
-    """The request that a JSON object asks for.
+Look = Callable[[pb.GenerateRequest], Sequence[FieldViolation]]
+"""What is wrong with the values of a request, by paths in the message."""
+
+
+def read_request(
+    form: Form, body: Mapping[str, Any], prefix: str = "", look: Look = lambda _: ()
+) -> Asked:
+    """The request that a JSON object asks for; what is refused here is told with what ``look`` finds.
 
     Raises:
-        InvalidRequest: fields have the wrong type, are missing, or are not known.
-        NotImplementedYet: fields of OpenAI's that are not built.
+        RefusedAsSent: fields have the wrong type, are missing, or are not known.
+        NotImplementedYet: fields of OpenAI's that are not built, and nothing else is wrong.
     """
     findings = Findings()
     request = pb.GenerateRequest()
@@ -196,13 +211,37 @@ def read_request(form: Form, body: Mapping[str, Any], prefix: str = "") -> Asked
         if name in given:
             field.read(request, given[name], prefix + name, findings)
     _check_prompt(form, given, prefix, findings)
+    if form.echoes_logprobs and request.output.echo and request.output.logprobs:
+        request.output.prompt_logprobs = True
     is_stream, include_usage = _read_streaming(form, given, prefix, findings)
-    _read_scores(form, request, findings, prefix, is_stream=is_stream)
     unsupported = _others(form, given, prefix, findings)
-    findings.raise_if_any()
-    if unsupported:
-        raise NotImplementedYet(unsupported)
+    if findings.violations or unsupported:
+        _refuse(form, prefix, findings.violations, unsupported, look(request))
     return Asked(request, is_stream, include_usage)
+
+
+def _refuse(
+    form: Form,
+    prefix: str,
+    refused: Sequence[FieldViolation],
+    unsupported: Sequence[str],
+    found: Sequence[FieldViolation],
+) -> NoReturn:
+    """All of it at once. Of a field that could not be read its value is not judged, too."""
+    names = {one.field.removeprefix(prefix) for one in refused}
+    unread = {re.split(r"[.\[]", name)[0] for name in names}
+    if unread & _PROMPTS.keys():
+        unread |= {*_PROMPTS, "prompt"}
+    named = [(form.rename(one.field), one.description) for one in found]
+    values = [
+        FieldViolation(prefix + name, description)
+        for name, description in named
+        if re.split(r"[.\[]", name)[0] not in unread
+    ]
+    if not refused and not values:
+        raise NotImplementedYet(unsupported)
+    missing = [FieldViolation(name, "is not implemented yet") for name in unsupported]
+    raise RefusedAsSent([*refused, *values, *missing])
 
 
 def _check_prompt(form: Form, given: Mapping[str, Any], prefix: str, findings: Findings) -> None:
@@ -211,17 +250,6 @@ def _check_prompt(form: Form, given: Mapping[str, Any], prefix: str, findings: F
             findings.add(prefix + name, "must be set")
     if "prompt" in given and "messages" in given and "messages" in form.fields:
         findings.add(f"{prefix}prompt", "must not be set beside messages")
-
-
-def _read_scores(
-    form: Form, request: pb.GenerateRequest, findings: Findings, prefix: str, *, is_stream: bool
-) -> None:
-    """OpenAI's completions: an echoed prompt has log probabilities like the output behind it."""
-    if form is not COMPLETION or not (request.output.echo and request.output.logprobs):
-        return
-    request.output.prompt_logprobs = True
-    if is_stream:
-        findings.add(f"{prefix}echo", "must not be set beside logprobs in a stream")
 
 
 def _others(form: Form, given: Mapping[str, Any], prefix: str, findings: Findings) -> list[str]:

@@ -1,6 +1,6 @@
 """Which path does what: OpenAI's API, a plain one in the contract's own words, and the probes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from gateway.audit import AuditLog
 from gateway.caller import Caller, Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
-from gateway.flatten import prompt_of
+from gateway.flatten import draft_of, prompt_of
 from gateway.http.errors import HttpRefusal, refusal_body
 from gateway.http.exchange import (
     REQUEST_ID,
@@ -41,6 +41,7 @@ from gateway.http.request_forms import (
     TOKENIZE,
     Asked,
     Form,
+    Look,
     read_request,
 )
 from gateway.model import Model
@@ -103,6 +104,7 @@ class Routes:
             is_chat=form is CHAT,
             num_choices=min(asked.request.sampling.n, 16),
             include_usage=asked.include_usage,
+            prompt_text=asked.request.prompt.text,
         )
         if asked.is_stream:
             return self._stream(form, request, caller, asked, choices)
@@ -124,7 +126,7 @@ class Routes:
         if not isinstance(items, list) or body:
             fields = [FieldViolation("requests", "must be a list, and the only field")]
             raise InvalidRequest(fields)
-        asked = [_read_item(index, item) for index, item in enumerate(items)]
+        asked = [_read_item(index, item, self._look) for index, item in enumerate(items)]
         outcomes: dict[int, dict[str, Any]] = {}
 
         async def write(outcome: pb.BatchGenerateResponse) -> None:
@@ -181,10 +183,13 @@ class Routes:
 
     async def _read(self, form: Form, request: Request) -> Asked:
         body = await read_object(request, self._parts.max_body_bytes)
-        asked = read_request(form, body)
+        asked = read_request(form, body, look=self._look)
         if not asked.request.client_request_id:
             asked.request.client_request_id = echo_of(request)
         return asked
+
+    def _look(self, request: pb.GenerateRequest) -> Sequence[FieldViolation]:
+        return self._parts.preparation.violations(draft_of(request))
 
     async def _whole(
         self, request: Request, caller: Caller, asked: Asked
@@ -218,11 +223,11 @@ class Routes:
         return model_entry(model_to_pb(model.card, self._parts.views.num_workers(model)))
 
 
-def _read_item(index: int, item: Any) -> pb.GenerateRequest:
+def _read_item(index: int, item: Any, look: Look) -> pb.GenerateRequest:
     path = f"requests[{index}]"
     if not isinstance(item, dict):
         raise InvalidRequest([FieldViolation(path, "must be an object")])
-    asked = read_request(NATIVE, item, f"{path}.")
+    asked = read_request(NATIVE, item, f"{path}.", look)
     if asked.is_stream:
         raise InvalidRequest([FieldViolation(f"{path}.stream", "must not be set in a batch")])
     return asked.request

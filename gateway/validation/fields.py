@@ -96,6 +96,8 @@ def _check_chat(chat: ChatPrompt, findings: Findings) -> None:
     if len(chat.messages) > MAX_MESSAGES:
         findings.add("prompt.chat.messages", f"must hold at most {MAX_MESSAGES} messages")
         return
+    if chat.messages and not any(message.content.strip() for message in chat.messages):
+        findings.add("prompt.chat.messages", "must hold more than white space")
     for index, message in enumerate(chat.messages):
         if message.role is None:
             findings.add(f"prompt.chat.messages[{index}].role", "must be set to a known role")

@@ -48,10 +48,8 @@ def test_any_question_reaches_the_command(
 
 _COPY = """
 import asyncio
-from types import SimpleNamespace as Child
 from deploy.local.run_command import run_command
-gateway = Child(spec=Child(name="gateway"), endpoints={"grpc": "here:1"})
-asyncio.run(run_command("cat", [gateway]))
+asyncio.run(run_command("cat", "here:1"))
 """
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -110,7 +111,7 @@ def test_kept_data_survives_and_is_locked(launch: Launch, tmp_path: Path) -> Non
     with redis.Redis.from_url(launcher.report()["endpoints"]["redis"]) as client:
         client.set("key", "value")
     second = subprocess.run(
-        [sys.executable, "-m", "deploy.local", f"--data-dir={data}"],
+        [sys.executable, "-m", "deploy.local", "--port=0", f"--data-dir={data}"],
         check=False,
         capture_output=True,
         text=True,
@@ -135,9 +136,95 @@ def test_runs_a_command_and_ends(launch: Launch) -> None:
     assert not list(launcher.temporary.iterdir())
 
 
-def test_a_failed_command_shows_all_logs(launch: Launch) -> None:
-    """Status 1, and what each process said last, since the logs are gone by then."""
-    launcher = launch("--run=false")
-    assert launcher.wait() == 1
-    for name in ("gateway", "scheduler", "worker-0"):
-        assert f"{name} serves" in launcher.said()
+@pytest.mark.parametrize(
+    ("command", "status"), [("sh -c 'echo it broke >&2; exit 7'", 7), ("sh -c 'kill $$'", 143)]
+)
+def test_a_failed_command_is_told_of_by_its_status(
+    launch: Launch, command: str, status: int
+) -> None:
+    """It is the launcher's own; what services said does not bury what the command did."""
+    launcher = launch(f"--run={command}")
+    assert launcher.wait() == status
+    assert f"ended with status {status}" in launcher.said().splitlines()[-1]
+    assert "worker-0 serves\n" not in launcher.said()
+
+
+_KILLS_A_WORKER = """
+import json, os, signal, sys, time
+def pid():
+    return json.load(open(sys.argv[1]))["children"]["worker-0"]["pid"]
+killed = pid()
+os.kill(killed, signal.SIGKILL)
+while pid() == killed:
+    time.sleep(0.05)
+sys.exit(9)
+"""
+
+
+def test_a_failed_command_shows_the_log_of_a_service_that_failed(
+    launch: Launch, tmp_path: Path
+) -> None:
+    """What a worker that was killed had said, and no other's words."""
+    script = tmp_path / "kill.py"
+    script.write_text(_KILLS_A_WORKER)
+    launcher = launch(f"--run={sys.executable} {script} {tmp_path}/ready.json")
+    assert launcher.wait() == 9
+    assert "worker-0 was ended by signal 9. The end of its log:\nworker-0 serves" in (
+        launcher.said()
+    )
+    assert "gateway serves\n" not in launcher.said()
+
+
+def refused(*flags: str, **environment: str) -> list[str]:
+    """What a launcher of the real services says that starts nothing."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "deploy.local", *flags],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=scaled(30),
+        env={**os.environ, **environment},
+    )
+    assert ended.returncode == 2
+    assert not ended.stdout
+    *lines, last = ended.stderr.splitlines()
+    assert last == "headrace-local: see --help for all settings"
+    return [line.removeprefix("headrace-local: ") for line in lines]
+
+
+def test_all_that_is_wrong_is_told_before_anything_starts() -> None:
+    """The launcher's own settings and those of every service, each once."""
+    flags = ("--engine=foo", "--quantization=int3", "--workers=-1", "--port=99999")
+    told = refused(*flags, HEADRACE_MAX_SEQS="foo", HEADRACE_LOG_LEVEL="loud")
+    assert sorted(line.partition(": ")[0] for line in told) == [
+        "--engine",
+        "--port",
+        "--quantization",
+        "--workers",
+        "HEADRACE_LOG_LEVEL",
+        "HEADRACE_MAX_SEQS",
+    ]
+
+
+def test_a_taken_port_is_named_with_its_flag() -> None:
+    """Both of them, before anything starts."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        port, http_port = (str(held.getsockname()[1]) for held in (one, other))
+        assert refused("--port", port, "--http-port", http_port) == [
+            f"--port: port {port} is taken on 127.0.0.1; --port 0 picks a free one",
+            f"--http-port: port {http_port} is taken on 127.0.0.1; --http-port 0 picks a free one",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("no-such-command x", "no command 'no-such-command'"), ("echo 'x", "No closing quotation")],
+)
+def test_a_command_that_cannot_be_run_is_told_at_once(command: str, words: str) -> None:
+    """A sentence, before anything starts."""
+    (told,) = refused("--port=0", "--run", command)
+    assert told.startswith("--run: ")
+    assert words in told

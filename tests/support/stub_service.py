@@ -20,7 +20,10 @@ def main() -> int:
     parser.add_argument("--http-port", type=int, action="append")
     parser.add_argument("--metrics-port", type=int, action="append")
     parser.add_argument("--worker-id")
+    parser.add_argument("--check-settings", action="store_true")
     given, _ = parser.parse_known_args()
+    if given.check_settings:
+        return 0
     name = given.worker_id or given.ready_file.stem
     if os.environ.get("STUB_FAILS") == name:
         print(f"{name} has no model")

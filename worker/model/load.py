@@ -20,6 +20,7 @@ import torch
 import transformers
 
 from common.domain import Quantization, SamplingParams
+from common.logs import get_log
 from common.model_card import ModelCard
 from worker.engine.block_store import PagedRunner
 from worker.engine.model_settings import KvDtype, ModelSettings, RunnerKind
@@ -42,6 +43,9 @@ from worker.model.weights import load_decoder
 Progress = Callable[[str], None]
 
 _WARM_UP_TOKENS = 64
+# Their weights are unpacked in every step, which only a GPU does quickly.
+_SLOW_ON_CPU = frozenset({Quantization.NF4, Quantization.FP4})
+_log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,11 @@ def _load_generic(
     context_tokens: int,
     progress: Progress,
 ) -> _Computing:
+    if device.type == "cpu" and settings.storage in _SLOW_ON_CPU:
+        _log.warning(
+            "slow on a CPU: minutes to load, and some twenty times the time per token of int8",
+            quantization=str(settings.storage),
+        )
     decoder = load_decoder(settings, config, folder, dtype, device, progress)
     layers = decoder.discover()
     check_layers(config, layers)

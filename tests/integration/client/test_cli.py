@@ -5,8 +5,11 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
@@ -217,16 +220,84 @@ def test_text_is_written_as_it_comes_and_ctrl_c_cancels(
 ) -> None:
     """A reader of the pipe sees the first words before the end; an interrupt ends the call with 130."""
     script.on("GenerateStream", hang_after([accepted(), delta(0, ["Pa"])]))
-    command = [sys.executable, "-m", "headrace.cli", "--target", server.target, "generate"]
-    with subprocess.Popen(
-        [*command, "x", "--model", "tiny", "--raw"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with _generate(server) as process:
         assert process.stdout is not None
         assert process.stdout.read(2) == "Pa"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=15)
     assert (process.returncode, out, err) == (130, "\n", "headrace: interrupted\n")
     assert script.ended["GenerateStream"].wait(10)
+
+
+def test_an_interrupted_answer_has_the_figures_that_are_known(
+    server: ScriptedServer, script: Script
+) -> None:
+    """Those that the server tells at the end are as they were seen from here, and say so."""
+    prompt = pb.GenerateStreamResponse(prompt=gen.PromptProcessed(prompt_tokens=3))
+    script.on("GenerateStream", hang_after([accepted(), prompt, delta(0, ["Pa"])]))
+    with _generate(server, "--stats") as process:
+        assert process.stdout is not None
+        assert process.stdout.read(2) == "Pa"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=15)
+    facts = dict(line.split(": ", 1) for line in err.splitlines() if ": " in line)
+    assert facts["usage"].strip() == "3 prompt + 1 completion tokens"
+    for name in ("queue time", "time to first token", "total time"):
+        assert facts[name].endswith(" s (seen from here)")
+    assert facts["finish reason"].strip() == "interrupted"
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(server: ScriptedServer, script: Script) -> None:
+    """Status 141, as of a command that a closed pipe ended; and the request is cancelled."""
+    is_closed = threading.Event()
+
+    def talk(request: Any, context: grpc.ServicerContext) -> Iterator[pb.GenerateStreamResponse]:
+        yield accepted()
+        yield delta(0, ["Pa"])
+        assert is_closed.wait(15)
+        yield delta(1, ["ris"])
+        yield from hang_after([])(request, context)
+
+    script.on("GenerateStream", talk)
+    with _generate(server) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(2) == "Pa"
+        process.stdout.close()
+        is_closed.set()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(15) == 141
+    assert script.ended["GenerateStream"].wait(10)
+
+
+def test_several_choices(run: Any, script: Script) -> None:
+    """The first as it comes, the others whole behind it, and all of them among the facts."""
+    events = [
+        accepted(),
+        delta(0, ["Pa"]),
+        delta(1, ["Ro"], 1),
+        delta(2, ["ris"]),
+        delta(3, ["me"], 1),
+        finish(4, last=False),
+        finish(4, gen.FINISH_REASON_LENGTH, index=1),
+    ]
+    script.on("GenerateStream", stream(events))
+    argv = ("generate", "x", "--model", "tiny", "--raw", "--n", "2", "--json")
+    code, out, _ = run(*argv)
+    assert code == 0
+    assert out.startswith("Paris\n--- choice 1\nRome\n{")
+    assert json.loads(out.splitlines()[-1])["choices"] == [
+        {"index": 0, "text": "Paris", "finish_reason": "stop"},
+        {"index": 1, "text": "Rome", "finish_reason": "length"},
+    ]
+    assert script.of("GenerateStream")[0].request.sampling.n == 2
+
+
+def _generate(server: ScriptedServer, *flags: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "headrace.cli", "--target", server.target, "generate", "x"]
+    return subprocess.Popen(
+        [*command, "--model", "tiny", "--raw", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

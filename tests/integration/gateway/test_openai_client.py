@@ -99,6 +99,23 @@ async def test_completions_of_text_and_of_token_ids(
     assert "".join([c.choices[0].text async for c in stream]) == "".join(words(0, 2))
 
 
+async def test_log_probabilities_behind_an_echo(
+    client: AsyncOpenAI, served: ScriptedScheduler
+) -> None:
+    """Those of the prompt come first, none for its first token; a stream has the same."""
+    asked = {"model": "tiny", "prompt": "hello world", "max_tokens": 2, "echo": True}
+    answer = await client.completions.create(**asked, logprobs=1)
+    found = answer.choices[0].logprobs
+    assert found is not None
+    assert found.token_logprobs == [None, -0.75, -1.0, -25.0, -25.25]
+    assert found.top_logprobs is not None
+    assert found.top_logprobs[:2] == [None, {"\ufffd": -0.375}]
+    stream = await client.completions.create(**asked, logprobs=1, stream=True)
+    pieces = [chunk.choices[0].logprobs async for chunk in stream]
+    streamed = [one for piece in pieces if piece for one in piece.token_logprobs or ()]
+    assert streamed == found.token_logprobs
+
+
 async def test_extensions(client: AsyncOpenAI, served: ScriptedScheduler) -> None:
     """Class, deadline, sampling beyond OpenAI's and token ids, by the body; an id for the logs by its header."""
     answer = await client.with_options(max_retries=0).chat.completions.with_raw_response.create(

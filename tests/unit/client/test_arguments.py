@@ -97,6 +97,21 @@ def test_every_flag_of_a_generation_reaches_its_field():
     )  # fmt: skip
 
 
+def test_flags_of_a_single_request_reach_their_fields():
+    """Of `generate`; a conversation has none of them, and what is not said stays unset."""
+    words = "generate hi --n 3 --idempotency-key k --resumable --no-hold"
+    arguments = build_parser("here:1").parse_args(words.split())
+    request = build_request("hi", **generation_options(arguments, "m"))
+    assert (request.sampling.n, request.idempotency_key, request.resumable) == (3, "k", True)
+    assert request.HasField("hold")
+    assert not request.hold
+    for words in ("generate hi", "chat"):
+        plain = build_parser("here:1").parse_args(words.split())
+        request = build_request("hi", **generation_options(plain, "m"))
+        assert not request.HasField("hold")
+        assert not request.sampling.HasField("n")
+
+
 @pytest.mark.parametrize("bias", ["7", "x=1", "7=much"])
 def test_a_bias_that_is_none_is_a_usage_error(bias: str):
     """Told by the parser, before anything is sent."""

@@ -10,7 +10,13 @@ import pytest
 
 from common.service_settings import ServiceSettings, metrics_port_setting
 from common.setting_fields import at_least, between, each, host_and_port, port, setting
-from common.settings import SettingsError, describe_settings, read_settings, settings_or_exit
+from common.settings import (
+    SettingsError,
+    describe_settings,
+    read_and_check,
+    read_settings,
+    settings_or_exit,
+)
 
 
 class Colour(StrEnum):
@@ -215,3 +221,19 @@ def test_a_setting_declared_twice_is_a_bug():
 
     with pytest.raises(AssertionError, match="twice"):
         read_settings(Twice, [], {}, prog="twice")
+
+
+def test_settings_can_be_checked_without_starting(capsys):
+    """Status 0 and no word for good ones; bad ones as always."""
+    for argv, status in ((["--queue-limit=1"], 0), (["--queue-limit=0"], 2)):
+        with pytest.raises(SystemExit) as caught:
+            settings_or_exit(Sample, [*argv, "--check-settings"], {}, prog="sample")
+        assert caught.value.code == status
+        assert bool(capsys.readouterr().err) == bool(status)
+
+
+def test_what_cannot_be_read_has_its_default():
+    """So that the rest can be judged, too."""
+    found, problems = read_and_check(Sample, ["--queue-limit=5", "--ratio=x"], {}, prog="sample")
+    assert (found.queue_limit, found.ratio) == (5, 0.5)
+    assert problems == ["--ratio: 'x' is not a number"]

@@ -1,6 +1,7 @@
 """The table of fields: documents, names and messages agree with it."""
 
 import inspect
+import json
 import re
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 from openai.resources.chat.completions import Completions as Chat
 from openai.resources.completions import Completions
 
-from common.errors import InvalidRequest, NotImplementedYet
+from common.errors import FieldViolation, InvalidRequest, NotImplementedYet
+from gateway.http.errors import RefusedAsSent, body_of
 from gateway.http.openapi import document
 from gateway.http.request_forms import CHAT, COMPLETION, NATIVE, Form, read_request
 from headrace.v1 import generation_pb2 as gen
@@ -88,15 +90,6 @@ def test_a_whole_request() -> None:
     assert (asked.is_stream, asked.include_usage) == (True, True)
 
 
-def test_an_echoed_prompt_is_scored() -> None:
-    """As OpenAI's completions do, which evaluations rely on; a stream cannot say it in its form."""
-    body: dict[str, object] = {"model": "m", "prompt": "x", "echo": True, "logprobs": 1}
-    assert read_request(COMPLETION, body).request.output.prompt_logprobs
-    assert not read_request(COMPLETION, {**body, "echo": False}).request.output.prompt_logprobs
-    with pytest.raises(InvalidRequest, match="echo"):
-        read_request(COMPLETION, {**body, "stream": True})
-
-
 def test_lengths_that_contradict_one_another() -> None:
     """Two names of one limit have one value."""
     body = {"model": "m", "messages": [], "max_tokens": 1, "max_completion_tokens": 2}
@@ -111,6 +104,47 @@ def test_what_asks_for_nothing_passes_and_the_rest_is_named() -> None:
     with pytest.raises(NotImplementedYet) as caught:
         read_request(CHAT, {**body, "store": True, "audio": {"voice": "x"}})
     assert caught.value.fields == ("audio", "store")
+
+
+def test_what_cannot_be_read_is_told_with_what_cannot_be() -> None:
+    """Unknown fields, values out of bounds and what is not built, in one answer; an unread field is told of once."""
+    found = [
+        FieldViolation("sampling.temperature", "must be at most 2"),
+        FieldViolation("prompt", "must be set"),
+        FieldViolation("stop.min_tokens", "must be at most max_tokens"),
+    ]
+    body = {"model": "m", "no_such": 1, "temperature": 9, "min_tokens": "x", "store": True}
+    with pytest.raises(RefusedAsSent) as caught:
+        read_request(CHAT, body, "requests[1].", lambda _: found)
+    assert sorted(one.field for one in caught.value.violations) == [
+        "requests[1].messages",
+        "requests[1].min_tokens",
+        "requests[1].no_such",
+        "requests[1].store",
+        "requests[1].temperature",
+    ]
+
+
+def test_an_unknown_field_keeps_the_name_that_was_sent() -> None:
+    """Also where the message has a field of that name, which this API calls otherwise."""
+    body = {"model": "m", "prompt": "x", "timeout": 5, "constraint": {}}
+    with pytest.raises(RefusedAsSent) as caught:
+        read_request(COMPLETION, body)
+    told = json.loads(body_of(caught.value, COMPLETION.rename))["error"]
+    assert {one["field"] for one in told["violations"]} == {"timeout", "constraint"}
+    assert "timeout: is not a known field" in told["message"]
+
+
+def test_an_echo_with_log_probabilities_has_the_prompts() -> None:
+    """Of completions, as OpenAI's; in our own API each is asked for by its name."""
+    both = {"model": "m", "prompt": "x", "echo": True, "logprobs": 0}
+    assert read_request(COMPLETION, both).request.output.prompt_logprobs
+    native = {**both, "logprobs": True}
+    assert not read_request(NATIVE, native).request.output.prompt_logprobs
+    alone = {"model": "m", "prompt": "x", "logprobs": 0}
+    assert not read_request(COMPLETION, alone).request.output.prompt_logprobs
+    assert COMPLETION.rename("output.prompt_logprobs") == "logprobs"
+    assert NATIVE.rename("output.prompt_logprobs") == "prompt_logprobs"
 
 
 def test_the_openapi_document_has_every_field() -> None:

@@ -99,6 +99,14 @@ PROMPTS = {
     "white": (PromptDraft(TextPrompt(" \n\t")), ["prompt.text"]),
     "no ids": (PromptDraft(TokenPrompt([])), ["prompt.token_ids"]),
     "no messages": (PromptDraft(ChatPrompt([])), ["prompt.chat.messages"]),
+    "empty messages": (
+        PromptDraft(ChatPrompt([ChatMessage("system", ""), ChatMessage("user", " \n")])),
+        ["prompt.chat.messages"],
+    ),
+    "an empty message beside another": (
+        PromptDraft(ChatPrompt([ChatMessage("system", "x"), ChatMessage("user", "")])),
+        [],
+    ),
     "no role": (
         PromptDraft(ChatPrompt([ChatMessage("user", ""), ChatMessage(None, "x")])),
         ["prompt.chat.messages[1].role"],

@@ -14,9 +14,9 @@ from headrace.cli.batch import batch
 from headrace.cli.bench import bench
 from headrace.cli.chat import chat
 from headrace.cli.exits import (
+    BROKEN_PIPE,
     INTERRUPTED,
     NOT_NOW,
-    OTHER,
     USAGE,
     NothingServed,
     UsageError,
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.envi
     except BrokenPipeError:
         # Whoever read the output has enough; Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OTHER
+        return BROKEN_PIPE
 
 
 def _run(arguments: argparse.Namespace, terminal: Terminal, environ: Mapping[str, str]) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 
 from headrace.cli.terminal import Terminal
@@ -18,8 +19,13 @@ class Answer:
         self._stream = stream
         self._stats = stats
         self._started = time.monotonic()
+        self._accepted_s: float | None = None
+        self._taken_up_s: float | None = None
         self._first_token_s: float | None = None
+        self._ended_s: float | None = None
+        self._is_interrupted = False
         self.text = ""
+        self._others: defaultdict[int, str] = defaultdict(str)
         self._logprobs: list[gen.Logprobs] = []
 
     def show(self) -> None:
@@ -27,12 +33,17 @@ class Answer:
         try:
             with self._stream:
                 self._follow()
+        except KeyboardInterrupt:
+            self._is_interrupted = True
+            raise
         finally:
-            # Also when interrupted, whatever comes next starts on its own line.
-            if self.text and not self.text.endswith("\n"):
-                self._terminal.line()
-            if self._stats:
-                self._note_figures()
+            self._ended_s = self._elapsed_s()
+            # Also when interrupted, whatever comes next starts on its own line; also when nobody reads, figures are noted.
+            try:
+                self._end_lines()
+            finally:
+                if self._stats:
+                    self._note_figures()
 
     def facts(self) -> str:
         """Everything known about the answer, as one line of JSON."""
@@ -47,6 +58,7 @@ class Answer:
                 "seed": stream.accepted.seed if stream.accepted else None,
                 "text": self.text,
                 "finish_reason": _reason(finish),
+                **self._choices_fact(),
                 "prompt_tokens": stream.usage.prompt_tokens,
                 "completion_tokens": stream.usage.completion_tokens,
                 "cached_prompt_tokens": stream.usage.cached_prompt_tokens,
@@ -66,19 +78,46 @@ class Answer:
     def _follow(self) -> None:
         for event in self._stream:
             match event.WhichOneof("event"):
-                case "accepted" if self._stats:
-                    self._terminal.note(f"request id:          {event.accepted.request_id}")
-                    self._terminal.note(f"trace id:            {self._stream.trace.trace_id}")
+                case "accepted":
+                    self._accepted_s = self._elapsed_s()
+                    if self._stats:
+                        self._terminal.note(f"request id:          {event.accepted.request_id}")
+                        self._terminal.note(f"trace id:            {self._stream.trace.trace_id}")
+                case "prompt":
+                    self._taken_up_s = self._elapsed_s()
                 case "delta" if event.delta.index == 0:
                     self._logprobs += event.delta.logprobs
                     self._write(event.delta.text)
+                case "delta":
+                    self._others[event.delta.index] += event.delta.text
 
     def _write(self, text: str) -> None:
         if self._first_token_s is None:
-            self._first_token_s = time.monotonic() - self._started
+            self._first_token_s = self._elapsed_s()
         self.text += text
         if text:
             self._terminal.write(text)
+
+    def _end_lines(self) -> None:
+        """The end of the line, and below it whole what came beside the first choice."""
+        if self.text and not self.text.endswith("\n"):
+            self._terminal.line()
+        for index, text in sorted(self._others.items()):
+            self._terminal.line(f"--- choice {index}")
+            self._terminal.line(text.removesuffix("\n"))
+
+    def _choices_fact(self) -> dict[str, object]:
+        """Every choice, where there are several."""
+        if not self._others:
+            return {}
+        texts = {0: self.text, **self._others}
+        reasons = self._stream.finishes
+        return {
+            "choices": [
+                {"index": index, "text": text, "finish_reason": _reason(reasons.get(index))}
+                for index, text in sorted(texts.items())
+            ]
+        }
 
     def _note_figures(self) -> None:
         stream, note = self._stream, self._terminal.note
@@ -90,12 +129,22 @@ class Answer:
             f"usage:               {usage.prompt_tokens} prompt{cached}"
             f" + {usage.completion_tokens} completion tokens"
         )
-        note(f"queue time:          {_figure(self._queue_s())}")
-        note(
-            f"time to first token: {_figure(self._server_first_token_s() or self._first_token_s)}"
-        )
-        note(f"total time:          {_figure(_total_s(stream.timings))}")
-        note(f"finish reason:       {_reason(stream.finishes.get(0)) or 'none'}")
+        # Before the end only what was seen from here is known.
+        note(f"queue time:          {_figure(self._queue_s(), self._seen_queue_s())}")
+        note(f"time to first token: {_figure(self._server_first_token_s(), self._first_token_s)}")
+        note(f"total time:          {_figure(_total_s(stream.timings), self._ended_s)}")
+        ending = "interrupted" if self._is_interrupted else "none"
+        note(f"finish reason:       {_reason(stream.finishes.get(0)) or ending}")
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._started
+
+    def _seen_queue_s(self) -> float | None:
+        """From the acceptance to the taking up, or for how long it has waited so far."""
+        if self._accepted_s is None:
+            return None
+        end_s = self._ended_s if self._taken_up_s is None else self._taken_up_s
+        return None if end_s is None else end_s - self._accepted_s
 
     def _queue_s(self) -> float | None:
         timings = self._stream.timings
@@ -138,5 +187,8 @@ def _reason(finish: gen.ChoiceFinished | None) -> str | None:
     return gen.FinishReason.Name(finish.finish_reason).removeprefix("FINISH_REASON_").lower()
 
 
-def _figure(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"{seconds:.3f} s"
+def _figure(told_s: float | None, seen_s: float | None) -> str:
+    """What the server told, else what was seen from here."""
+    if told_s is not None:
+        return f"{told_s:.3f} s"
+    return "unknown" if seen_s is None else f"{seen_s:.3f} s (seen from here)"

@@ -8,7 +8,7 @@ from headrace.cli.aliases import add_aliases
 from headrace.cli.bench_arguments import add_bench
 from headrace.cli.exits import EXIT_CODES_TEXT
 from headrace.cli.flag_values import grace, seconds, whole
-from headrace.cli.generation_arguments import add_generation
+from headrace.cli.generation_arguments import add_generation, add_request
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -71,6 +71,7 @@ def _add_generate(commands: "Commands") -> None:
     generate = _command(commands, "generate", "stream an answer to a prompt")
     generate.add_argument("prompt", metavar="PROMPT", help="the prompt; - reads standard input")
     add_generation(generate)
+    add_request(generate)
     form = generate.add_mutually_exclusive_group()
     form.add_argument(
         "--chat",

@@ -3,6 +3,8 @@
 from headrace.client import HeadraceError
 
 OTHER, USAGE, NOT_FOUND, NOT_NOW, INTERRUPTED = 1, 2, 3, 4, 130
+BROKEN_PIPE = 141
+"""As a shell tells of a command that a closed pipe ended."""
 
 EXIT_CODES_TEXT = """\
 exit codes:
@@ -12,6 +14,7 @@ exit codes:
   3    the model, request or worker does not exist
   4    not now: unavailable, queue full, or the deadline passed
   130  interrupted with Ctrl-C
+  141  whoever read the output has closed it
 """
 
 _BY_CODE = {

@@ -31,6 +31,10 @@ OPTION_NAMES = (
     "include_stop_in_output",
     "ignore_eos",
     "priority",
+    "n",
+    "idempotency_key",
+    "resumable",
+    "hold",
 )
 """Of options that an argument gives as they are."""
 
@@ -77,6 +81,33 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         metavar="SECONDS",
         help="longest time from acceptance to the end",
+    )
+
+
+def add_request(parser: argparse.ArgumentParser) -> None:
+    """What only a single request has, and no conversation."""
+    parser.add_argument(
+        "--n",
+        type=_COUNT,
+        metavar="N",
+        help="choices; the first comes as it is generated, the others whole behind it",
+    )
+    parser.add_argument(
+        "--idempotency-key",
+        metavar="KEY",
+        help="the same key and request again are answered by the first run, and not run twice",
+    )
+    parser.add_argument(
+        "--resumable",
+        action="store_true",
+        default=None,
+        help="go on for a while when the connection is gone (headrace attach)",
+    )
+    parser.add_argument(
+        "--hold",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="wait for a worker where none serves the model (the default), or be refused at once",
     )
 
 

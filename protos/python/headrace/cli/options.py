@@ -23,7 +23,7 @@ def only_model(client: Client) -> pb.Model:
 def generation_options(arguments: argparse.Namespace, model: str) -> GenerateOptions:
     """What was given; the rest is left to the server."""
     options: GenerateOptions = {"model": model}
-    given = {name: getattr(arguments, name) for name in OPTION_NAMES}
+    given = {name: getattr(arguments, name, None) for name in OPTION_NAMES}
     options.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item]
     output = output_of(arguments)
     if output is not None:

@@ -9,11 +9,12 @@ import shutil
 import pytest
 import torch
 import transformers
+from structlog.testing import capture_logs
 
 from common.domain import Quantization, SamplingParams
 from tests.support.drive_runner import Stream, drive
 from tests.support.tiny_models import CONTEXT_TOKENS, VOCAB_SIZE, make_tiny_model, tiny_config
-from worker.engine.model_settings import ModelSettings
+from worker.engine.model_settings import ModelSettings, RunnerKind
 from worker.engine.runner import Draw, Drawn, Row, RowFailed
 from worker.model import memory
 from worker.model.errors import (
@@ -273,3 +274,12 @@ def test_a_device_that_is_not_there_is_refused_by_name(name):
         choose_device(name)
     assert str(refused.value).startswith(f"--device: there is no {name!r} here: ")
     assert "\n" not in str(refused.value)
+
+
+def test_a_quantization_that_is_slow_on_a_cpu_is_warned_of(llama):
+    """Before its weights are read, by one line in the log; the others are no warning."""
+    for quantization, expected in ((Quantization.NF4, 1), (Quantization.INT8, 0)):
+        with capture_logs() as logged:
+            load(llama, quantization=quantization, device="cpu", runner=RunnerKind.GENERIC)
+        warned = [line for line in logged if "slow on a CPU" in line["event"]]
+        assert [line["log_level"] for line in warned] == ["warning"] * expected
