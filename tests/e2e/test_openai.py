@@ -81,6 +81,20 @@ def test_scores_of_an_echoed_prompt() -> None:
             assert scores.token_logprobs[0] is None
             assert "".join(scores.tokens[: answer.usage.prompt_tokens]) == "hello there"
             assert scores.text_offset[: len("hello there")] == [*range(len("hello there"))]
+            stream = http.completions.create(
+                model="sim",
+                prompt="hello there",
+                max_tokens=max_tokens,
+                echo=True,
+                logprobs=1,
+                temperature=0,
+                stream=True,
+                extra_body={"ignore_eos": True},
+            )
+            pieces = [chunk.choices[0].logprobs for chunk in stream]
+            for name in ("tokens", "token_logprobs", "text_offset"):
+                streamed = [one for piece in pieces if piece for one in getattr(piece, name)]
+                assert streamed == getattr(scores, name)
 
 
 def test_the_real_model_names_paris(tmp_path: Path) -> None:
