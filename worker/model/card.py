@@ -9,6 +9,7 @@ from common.grammars import CAPABILITY, is_available
 from common.model_card import ModelCard
 from worker.engine.model_settings import ModelSettings
 from worker.kv.cache import LayerShape
+from worker.model.stored import stored_quantization
 from worker.model.tokenizer import TokenizerParts
 
 _DEFAULT_MAX_TOKENS = 256
@@ -29,12 +30,13 @@ def make_card(
     """The card of a loaded model."""
     generation = _generation_config(folder)
     defaults = generation if generation.get("do_sample") else {}
+    stored = stored_quantization(config)
     windows = {layer.window for layer in layers}
     return ModelCard(
         model=settings.served_model_name or settings.model.rstrip("/").rsplit("/", 1)[-1],
         revision=revision,
         architecture=(config.architectures or [type(config).__name__])[0],
-        quantization=settings.storage.value,
+        quantization=stored.name if stored else settings.storage.value,
         context_tokens=context_tokens,
         vocab_size=config.vocab_size,
         tokenizer_json=tokenizer.tokenizer_json,

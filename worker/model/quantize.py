@@ -12,6 +12,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from common.domain import Quantization
+from worker.model.errors import ModelRefused
 from worker.model.four_bit_linear import FourBitLinear
 from worker.model.int8_linear import Int8Linear
 from worker.model.quiet_bitsandbytes import bitsandbytes
@@ -40,10 +41,12 @@ def adopt_linears(model: Any, *, dtype: torch.dtype) -> None:
     """Take over what a quantized checkpoint holds, in place: the same layers as if it had been quantized just now.
 
     Raises:
-        ModelRefused: a layer's shape is one that is not computed right.
+        ModelRefused: the head is quantized too, or a layer's shape is one that is not computed right.
     """
     on_cpu = _is_on_cpu(model)
     bnb = bitsandbytes().nn
+    if isinstance(model.get_output_embeddings(), (bnb.Linear8bitLt, bnb.Linear4bit)):
+        raise ModelRefused(f"{type(model).__name__}: a head that is quantized is not supported")
     for parent, name, layer in linears(model):
         made: nn.Module
         if isinstance(layer, bnb.Linear8bitLt):

@@ -52,7 +52,7 @@ def save_quantized(settings: ModelSettings, out: Path, progress: Callable[[str],
         raise ModelRefused(f"{folder.name}: the checkpoint is stored as {stored.name} already")
     check_weights_fit(weight_bytes(folder), _CPU)
     progress(f"loading {folder.name}")
-    model = read_model(folder, "auto", _CPU)
+    model = read_model(folder, config, "auto", _CPU)
     check_model(model)
     progress(f"quantizing to {settings.storage}")
     _quantize(model, settings.storage, settings.double_quant)
@@ -114,6 +114,8 @@ def _write(model: Any, folder: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as base:
         half = Path(base) / out.name
         model.save_pretrained(half)
+        for weights in half.glob("*.safetensors"):  # written for their owner alone
+            weights.chmod((half / "config.json").stat().st_mode)
         for kind in _BESIDE_WEIGHTS:
             for path in folder.glob(kind):
                 if path.name not in _WRITTEN_ANEW:

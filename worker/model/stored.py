@@ -1,4 +1,9 @@
-"""Checkpoints that are quantized already: what they hold, and that nobody asks them for something else."""
+"""Checkpoints that are quantized already: what they hold, and that nobody asks them for something else.
+
+Of what others write, FP8 is turned into plain numbers when it is read, by transformers itself, on every device alike.
+GPTQ and AWQ bring layers of their own, from packages that only they need. What keeps its weights packed in ordinary
+linear layers until the first step is refused: no comparison here would notice that they had been misread.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,10 +14,13 @@ from common.domain import Quantization
 from worker.engine.model_settings import ModelSettings
 from worker.model.errors import ModelRefused
 
+FP8 = "fp8"
+_OTHERS = (FP8, "gptq", "awq")
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """How a checkpoint's linear layers are stored."""
+    """How a checkpoint's linear layers are stored; ``quantization`` is NONE where Headrace has no name for it."""
 
     name: str
     quantization: Quantization
@@ -34,7 +42,10 @@ def stored_quantization(config: Any) -> Stored | None:
     if fields.get("load_in_4bit"):
         how = Quantization(fields.get("bnb_4bit_quant_type", Quantization.FP4))
         return Stored(how.value, how, bool(fields.get("bnb_4bit_use_double_quant")))
-    raise ModelRefused(f"checkpoints quantized by {fields.get('quant_method')} are not supported")
+    method = str(fields.get("quant_method"))
+    if method not in _OTHERS:
+        raise ModelRefused(f"checkpoints quantized by {method} are not supported")
+    return Stored(method, Quantization.NONE, double_quant=False)
 
 
 def settle(settings: ModelSettings, config: Any) -> ModelSettings:
@@ -46,7 +57,7 @@ def settle(settings: ModelSettings, config: Any) -> ModelSettings:
     stored = stored_quantization(config)
     if stored is None:
         return settings
-    if settings.quantization not in {None, stored.quantization}:
+    if settings.quantization is not None and settings.quantization.value != stored.name:
         raise ModelRefused(
             f"--quantization {settings.quantization}: the checkpoint is stored as {stored.name} already"
         )

@@ -1,11 +1,14 @@
 """From a checkpoint folder to a decoder on its device, its linear layers as the settings or the checkpoint say."""
 
+import copy
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors import safe_open
 
 from common.domain import Quantization
 from worker.engine.model_settings import ModelSettings
@@ -13,7 +16,8 @@ from worker.model.decoder import Decoder
 from worker.model.errors import ModelRefused
 from worker.model.memory import check_weights_fit
 from worker.model.quantize import adopt_linears, replace_linears
-from worker.model.stored import stored_quantization
+from worker.model.quiet_bitsandbytes import bitsandbytes
+from worker.model.stored import FP8, stored_quantization
 from worker.model.support import check_model
 
 
@@ -31,31 +35,40 @@ def load_decoder(
         ModelRefused: its weights cannot be read, or are not what runs here.
         ModelDoesNotFit: memory is too small for them.
     """
-    check_weights_fit(weight_bytes(folder), device)
+    how, stored = settings.storage, stored_quantization(config)
+    is_plain = stored is None or stored.name == FP8
+    size = weight_bytes(folder) if stored is None or not is_plain else plain_bytes(folder, dtype)
+    check_weights_fit(size, device)
     progress(f"loading {folder.name}")
-    exact = settings.storage is Quantization.NONE
     # Quantized, weights come as they are stored, so that rounding happens once.
-    model = read_model(folder, dtype if exact else "auto", device)
+    model = read_model(folder, config, dtype if how is Quantization.NONE else "auto", device)
     check_model(model)
-    if stored_quantization(config) is not None:
+    if is_plain:
+        if how is not Quantization.NONE:
+            progress(f"quantizing to {how}")
+        replace_linears(model, how, double_quant=settings.double_quant, dtype=dtype)
+    elif how is not Quantization.NONE:
         adopt_linears(model, dtype=dtype)
-        return Decoder(model)
-    if not exact:
-        progress(f"quantizing to {settings.storage}")
-    replace_linears(model, settings.storage, double_quant=settings.double_quant, dtype=dtype)
     return Decoder(model)
 
 
-def read_model(folder: Path, dtype: torch.dtype | str, device: torch.device) -> Any:
+def read_model(folder: Path, config: Any, dtype: torch.dtype | str, device: torch.device) -> Any:
     """The model as transformers has it, on ``device``.
 
     Raises:
-        ModelRefused: its weights cannot be read.
+        ModelRefused: its weights cannot be read, or not without a package that is not here.
     """
+    config = copy.deepcopy(config)
+    stored = stored_quantization(config)
+    if stored is not None and stored.name == FP8:
+        config.quantization_config["dequantize"] = True
+    elif stored is not None and stored.quantization is not Quantization.NONE:
+        bitsandbytes()  # before transformers imports it loudly
     try:
         # The place is said at once: what is quantized may not be moved afterwards.
         return transformers.AutoModelForCausalLM.from_pretrained(
             folder,
+            config=config,
             dtype=dtype,
             attn_implementation="eager",
             use_safetensors=True,
@@ -63,6 +76,11 @@ def read_model(folder: Path, dtype: torch.dtype | str, device: torch.device) -> 
         )
     except (ValueError, OSError, KeyError) as error:
         raise ModelRefused(f"{folder.name}: {error}") from error
+    except (ImportError, RuntimeError) as error:
+        if stored is None:
+            raise
+        # What a method needs, a package or a GPU, transformers says in these.
+        raise ModelRefused(f"{folder.name}: stored as {stored.name}: {error}") from error
 
 
 def weight_bytes(folder: Path) -> int:
@@ -78,6 +96,15 @@ def weight_bytes(folder: Path) -> int:
             " save the model as safetensors"
         )
     return sum(path.stat().st_size for path in weights)
+
+
+def plain_bytes(folder: Path, dtype: torch.dtype) -> int:
+    """Size of the weights in ``folder`` once each is a number of ``dtype``; scales are counted too, a small excess."""
+    total = 0
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            total += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118 - no mapping
+    return total * dtype.itemsize
 
 
 def _pickled(folder: Path) -> str:

@@ -1,19 +1,23 @@
 """Checkpoints that are quantized already: written by us and read again, or written by others."""
 
 import dataclasses
+import importlib.util
 import json
 import re
+import shutil
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from common.domain import Quantization
 from tests.support.drive_runner import Stream, drive
 from tests.support.tiny_models import make_tiny_model, tiny_config, tiny_tokenizer
 from worker.__main__ import main
 from worker.engine.model_settings import ModelSettings, RunnerKind
-from worker.model.errors import ModelRefused
+from worker.model import memory
+from worker.model.errors import ModelDoesNotFit, ModelRefused
 from worker.model.load import load_model
 from worker.quantize_command import quantize
 
@@ -68,6 +72,9 @@ def test_a_saved_checkpoint_is_what_quantizing_at_load_gives(source, tmp_path, h
     assert quantize([str(source), str(out), "--quantization", how.value, *flags]) == 0
     described = json.loads((out / "config.json").read_text())["quantization_config"]
     assert described["quant_method"] == "bitsandbytes"
+    assert {path.stat().st_mode for path in out.iterdir()} == {
+        (source / "config.json").stat().st_mode
+    }
     stored, at_load = load(out), load(source, quantization=how, double_quant=bool(flags))
     assert stored.card.quantization == at_load.card.quantization == how.value
     assert stored.card.eos_token_ids == at_load.card.eos_token_ids
@@ -109,6 +116,107 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(tmp_path, capsys):
     assert quantize([str(source), str(out)]) == 0
     assert quantize([str(out), str(tmp_path / "again")]) == 1
     assert "stored as int8 already" in capsys.readouterr().err
+
+
+def save_elsewhere(source, out, **described):
+    """As anyone does it with transformers alone."""
+    config = transformers.BitsAndBytesConfig(**described)
+    model = transformers.AutoModelForCausalLM.from_pretrained(source, quantization_config=config)
+    model.save_pretrained(out)
+    tiny_tokenizer().save_pretrained(out)
+    return out
+
+
+def test_checkpoints_that_others_wrote_with_bitsandbytes(tmp_path):
+    """Layers that were left plain stay so; what would be computed wrong is refused by name."""
+    source = make_tiny_model(
+        "qwen2", tmp_path / "tiny"
+    )  # a head of its own, an MLP with rows of 160
+    some = save_elsewhere(
+        source, tmp_path / "some", load_in_8bit=True, llm_int8_skip_modules=["lm_head", "k_proj"]
+    )
+    loaded = load(some, dtype="float32")
+    assert loaded.card.quantization == "int8"
+    layers = loaded.runner._decoder.model.model.layers
+    assert {type(layer.self_attn.k_proj).__name__ for layer in layers} == {"TiledLinear"}
+    assert {type(layer.self_attn.q_proj).__name__ for layer in layers} == {"Int8Linear"}
+    assert all(len(tokens) == 12 for tokens in greedy(loaded))
+    head = save_elsewhere(
+        source, tmp_path / "head", load_in_8bit=True, llm_int8_skip_modules=["k_proj"]
+    )
+    with pytest.raises(ModelRefused, match="a head that is quantized"):
+        load(head)
+    odd = save_elsewhere(source, tmp_path / "odd", load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    with pytest.raises(ModelRefused, match=r"down_proj: .* 160 inputs"):
+        load(odd)
+
+
+def make_fp8(folder):
+    """A tiny model in blocks of 32 by 32, and a twin that has the same numbers as plain ones."""
+    twin = make_tiny_model("llama", folder / "twin")
+    made = shutil.copytree(twin, folder / "fp8")
+    packed, plain = {}, {}
+    for name, weight in load_file(twin / "model.safetensors").items():
+        packed[name] = plain[name] = weight
+        if name.endswith("_proj.weight"):
+            rows, columns = weight.shape
+            blocks = weight.view(rows // 32, 32, columns // 32, 32)
+            scale = blocks.abs().amax(dim=(1, 3)) / 448
+            wide = scale[:, None, :, None]
+            small = (blocks / wide).to(torch.float8_e4m3fn)
+            packed[name], packed[f"{name}_scale_inv"] = small.view_as(weight), scale
+            plain[name] = (small.float() * wide).view_as(weight)
+    save_file(packed, made / "model.safetensors", metadata={"format": "pt"})
+    save_file(plain, twin / "model.safetensors", metadata={"format": "pt"})
+    describe(made, quant_method="fp8", weight_block_size=[32, 32], activation_scheme="dynamic")
+    return made, twin
+
+
+def describe(folder, **quantization):
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = quantization
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_fp8_computes_with_the_numbers_that_it_stores(tmp_path, monkeypatch):
+    """The same tokens as from a plain checkpoint of these numbers; it is called what it is, and nothing else."""
+    made, twin = make_fp8(tmp_path)
+    loaded = load(made, runner=RunnerKind.AUTO)
+    assert loaded.card.quantization == "fp8"
+    assert greedy(loaded) == greedy(load(twin, quantization=Quantization.NONE))
+    for other in Quantization:
+        with pytest.raises(ModelRefused, match=f"--quantization {other}: .* as fp8 already"):
+            load(made, quantization=other)
+    assert quantize([str(made), str(tmp_path / "out")]) == 1
+    # Its numbers fill more memory than its file does.
+    size = (made / "model.safetensors").stat().st_size
+    monkeypatch.setattr(memory, "available_bytes", lambda _: size)
+    with pytest.raises(ModelDoesNotFit, match="weights"):
+        load(made)
+
+
+@pytest.mark.parametrize(
+    ("method", "package"),
+    [("gptq", "optimum"), ("awq", "gptqmodel")],
+)
+def test_a_missing_package_is_named(tmp_path, method, package):
+    """In one sentence, whoever reads these checkpoints with transformers."""
+    if importlib.util.find_spec(package):
+        pytest.skip(f"{package} is here")
+    folder = make_tiny_model("llama", tmp_path / "tiny")
+    describe(folder, quant_method=method, bits=4, group_size=32)
+    with pytest.raises(ModelRefused, match=rf"tiny: stored as {method}: .*{package}") as refused:
+        load(folder)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_method_that_nobody_here_knows_is_refused(tmp_path):
+    """transformers would read packed weights as if they were plain ones."""
+    folder = make_tiny_model("llama", tmp_path / "tiny")
+    for method in ("compressed-tensors", "of tomorrow"):
+        describe(folder, quant_method=method)
+        with pytest.raises(ModelRefused, match=f"quantized by {method} are not supported"):
+            load(folder)
 
 
 def test_the_worker_has_the_command(tmp_path, monkeypatch, capsys):
