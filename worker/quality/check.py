@@ -1,5 +1,6 @@
 """``headrace-worker --check-quality FILE``: a table of the model as it is set up, and of its unquantized source."""
 
+import contextlib
 import dataclasses
 import gc
 import sys
@@ -58,7 +59,9 @@ def _row(name: str, settings: ModelSettings, text: str, reference: Quality | Non
     def progress(step: str) -> None:
         sys.stderr.write(f"{name}: {step}\n")
 
-    loaded = load_model(settings, progress)
+    # Standard output is the table's alone; what loading has to say belongs beside it.
+    with contextlib.redirect_stdout(sys.stderr):
+        loaded = load_model(settings, progress)
     tokenizer = Tokenizer.from_str(loaded.card.tokenizer_json.decode())
     found = measure(loaded.runner, pieces_of(tokenizer.encode(text).ids))
     change = found.perplexity / (reference or found).perplexity - 1
