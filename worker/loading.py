@@ -92,7 +92,9 @@ def _load_model(settings: WorkerSettings, progress: Progress) -> Loaded:
         loaded = load_model(settings.for_model, progress)
     except ModelLoadError as error:
         raise CannotServe(str(error)) from error
-    costs = measure_costs(loaded.runner, settings.max_batch_tokens, monotonic_s)
+    costs = measure_costs(
+        loaded.runner, settings.max_batch_tokens, loaded.card.context_tokens, monotonic_s
+    )
     return Loaded(loaded.runner, loaded.card, costs)
 
 

@@ -44,17 +44,22 @@ class StepCosts:
         return max(min(max_tokens, MIN_CHUNK_TOKENS), scaled)
 
 
-def measure_costs(runner: PagedRunner, max_batch_tokens: int, clock: Clock) -> StepCosts:
-    """Time prompts of one chunk, near the beginning and far from it, and a block's copies; nobody holds a block yet."""
-    room = runner.num_blocks * runner.block_size
+def measure_costs(
+    runner: PagedRunner, max_batch_tokens: int, context_tokens: int, clock: Clock
+) -> StepCosts:
+    """Time prompts of one chunk, near the beginning and far from it, and a block's copies; nobody holds a block yet.
+
+    No position lies beyond the model's context: where positions are learned there is none.
+    """
+    room = min(runner.num_blocks * runner.block_size, context_tokens)
     num_tokens = min(_PROBE_TOKENS, max_batch_tokens, room)
     start = min(_PROBE_START, room - num_tokens)
     near_s = _time_of(runner, num_tokens, 0, clock)
     far_s = _time_of(runner, num_tokens, start, clock)
-    context_tokens = float("inf")
+    doubling_tokens = float("inf")
     if start > 0 and far_s > near_s > 0:
-        context_tokens = start * near_s / (far_s - near_s)
-    return StepCosts(near_s / num_tokens, context_tokens, _copy_s(runner, clock))
+        doubling_tokens = start * near_s / (far_s - near_s)
+    return StepCosts(near_s / num_tokens, doubling_tokens, _copy_s(runner, clock))
 
 
 def _copy_s(runner: PagedRunner, clock: Clock) -> float:

@@ -52,7 +52,7 @@ class TimedRunner:
 def test_what_was_spent_is_found(num_blocks: int) -> None:
     """Both numbers come out as they went in, however small the pool, and disturbed runs do not count."""
     clock = FakeClock()
-    costs = measure_costs(TimedRunner(clock, num_blocks, 500.0), 512, clock)
+    costs = measure_costs(TimedRunner(clock, num_blocks, 500.0), 512, 10**6, clock)
     assert costs.token_s == pytest.approx(0.001)
     assert costs.block_copy_s == pytest.approx(0.75)
     if num_blocks > 4:
@@ -62,7 +62,7 @@ def test_what_was_spent_is_found(num_blocks: int) -> None:
 def test_no_time_means_no_costs() -> None:
     """A runner that takes no time is no reason to divide by it."""
     clock = FakeClock()
-    costs = measure_costs(TimedRunner(clock, 100, float("inf")), 512, lambda: 0.0)
+    costs = measure_costs(TimedRunner(clock, 100, float("inf")), 512, 10**6, lambda: 0.0)
     assert (costs.token_s, costs.context_tokens) == (0.0, float("inf"))
 
 
@@ -74,3 +74,19 @@ def test_copying_is_chosen_where_it_is_faster() -> None:
     far = StepCosts(token_s=0.001, context_tokens=100, block_copy_s=0.020)
     assert far.saves_time(10, 160)
     assert not StepCosts().saves_time(1, 1000)
+
+
+@pytest.mark.parametrize("context_tokens", [16, 64, 300])
+def test_no_position_lies_beyond_the_context(context_tokens):
+    """A pool may be larger than the context, and learned positions end with it."""
+    clock = FakeClock()
+    runner = TimedRunner(clock, 4000, 500.0)
+    ends: list[int] = []
+
+    def run(rows: Sequence[Row]) -> list[RowResult]:
+        ends.append(rows[0].start + len(rows[0].token_ids))
+        return TimedRunner.run(runner, rows)
+
+    runner.run = run
+    measure_costs(runner, 512, context_tokens, clock)
+    assert max(ends) == context_tokens
