@@ -19,7 +19,8 @@ _WITHIN_S = 40.0
 # From common/keys.py: what there is of each request or key that a client chose, once for a partition, once for a
 # gateway's life, and for the models. A drain order goes with its worker.
 _OF_REQUESTS = re.compile(r"hr:\{[^}]+\}:req:.+|hr:\{idem:.+\}")
-_OF_PARTITIONS = re.compile(r"hr:\{[^}:]+/\d+\}:(inbox:\w+|queued|dead|lead|status|wake)")
+# A drain order whose leader died before it saw the worker go stays until its TTL.
+_OF_PARTITIONS = re.compile(r"hr:\{[^}:]+/\d+\}:(inbox:\w+|queued|dead|lead|status|wake|drain:.+)")
 _OF_GATEWAYS = re.compile(r"hr:\{gw:\w+\}:(replies|marks|alive)")
 _OF_MODELS = re.compile(r"hr:\{cards\}:.+")
 
