@@ -107,7 +107,7 @@ def assert_equal(got: Outcome, expected: Outcome) -> None:
     assert got.answer == expected.answer
     assert got.logprobs == expected.logprobs
     assert got.prompt_logprobs == expected.prompt_logprobs
-    assert got.usage == expected.usage
+    assert got.counted == expected.counted
     assert got.matched_stop == expected.matched_stop
 
 

@@ -29,6 +29,11 @@ class Outcome:
         """What must equal the undisturbed run."""
         return self.token_ids, self.text, self.finish_reason
 
+    @property
+    def counted(self) -> tuple[int, int]:
+        """Usage as far as it does not hang on who computed the prompt before: not what was cached of it."""
+        return self.usage.prompt_tokens, self.usage.completion_tokens
+
 
 class TokenCount:
     """Tokens seen by all clients so far; wakes who waits for a number of them."""
@@ -45,8 +50,14 @@ class TokenCount:
 
     async def more(self, count: int, *, within_s: float = 60) -> None:
         """Wait until so many more tokens have been seen."""
+        await self.reach(self.value + count, within_s=within_s)
+
+    async def reach(self, number: int, *, within_s: float = 60) -> None:
+        """Wait until so many tokens have been seen in all."""
+        if self.value >= number:
+            return
         event = asyncio.Event()
-        self._waiting.append((self.value + count, event))
+        self._waiting.append((number, event))
         async with asyncio.timeout(within_s):
             await event.wait()
 
