@@ -22,8 +22,8 @@ FLAGS = [*SIMULATED, "--step-ms", "15", "--max-seqs", str(NUM_SEQS), "--max-batc
 NUM_DECODING, NUM_LONG, NUM_QUEUED, NUM_WITNESSES = 6, 4, 12, 4
 LONG_PROMPT = "A long story of a mill. " * 260
 MOST = {"model": "sim", "max_tokens": 1500, "ignore_eos": True}
-# A lease of 5 s, looks each second, and the grace; the gateway's pings: 2 s and a third more.
-WITHIN_S = {"cancelled": 2.0, "killed": 2.0, "blackholed": 6.0, "gateway killed": 12.0}
+# A lease of 5 s, looks each second, and the grace; the gateway's pings: 2 s and a third more. Doubled for busy machines.
+WITHIN_S = {"cancelled": 4.0, "killed": 4.0, "blackholed": 10.0, "gateway killed": 25.0}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ async def test_who_is_gone_is_worked_for_no_more(stack: Stack, way: str):
                 lambda: not open_ids(stack) & ids and running(stack) <= NUM_WITNESSES,
                 within_s=WITHIN_S[way],
             )
-        await check_records(client, ids)
+        await check_records(client, ids, goes_on=way == "gateway killed")
     if way == "gateway killed":
         stack.gateways[0].start()
         await asyncio.to_thread(stack.gateways[0].wait_until_ready)
@@ -109,8 +109,11 @@ def hurt(way: str, stack: Stack, crowd: Crowd, proxy: TcpProxy) -> None:
             stack.gateways[0].kill()
 
 
-async def check_records(client: AsyncClient, ids: set[str]) -> None:
-    """Each says CANCELLED, with the usage of exactly the tokens that it holds; every stage was met."""
+async def check_records(client: AsyncClient, ids: set[str], *, goes_on: bool) -> None:
+    """Each says CANCELLED, with the usage of exactly the tokens that it holds; every stage was met.
+
+    What ``goes_on`` until its gateway counts as lost may begin meanwhile.
+    """
     num_tokens = []
     for request_id in ids:
         shown = await client.get_request(request_id)
@@ -120,5 +123,6 @@ async def check_records(client: AsyncClient, ids: set[str]) -> None:
         assert bool(shown.usage.prompt_tokens) or not tokens
         num_tokens.append(tokens)
     assert sum(tokens > 0 for tokens in num_tokens) >= NUM_DECODING
-    num_slots = NUM_SEQS - NUM_DECODING - NUM_LONG  # of witnesses that have ended, too
-    assert num_tokens.count(0) >= NUM_QUEUED - num_slots
+    if not goes_on:
+        num_slots = NUM_SEQS - NUM_DECODING - NUM_LONG  # of witnesses that have ended, too
+        assert num_tokens.count(0) >= NUM_QUEUED - num_slots
