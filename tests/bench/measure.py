@@ -64,7 +64,13 @@ async def _one(
     sent_s = last_s = time.perf_counter()
     is_first = True
     stream = client.stream(
-        prompt, model=model, max_tokens=output_tokens, ignore_eos=True, temperature=0.0
+        prompt,
+        model=model,
+        max_tokens=output_tokens,
+        ignore_eos=True,
+        temperature=0.0,
+        # The same prompts come again at each concurrency: nothing may be left of the former time.
+        bypass_prefix_cache=True,
     )
     async with stream:
         async for event in stream:
