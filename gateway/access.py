@@ -116,9 +116,8 @@ class _Cache(Generic[T]):
         except Unavailable:
             if known is None:
                 raise
-            return known[
-                1
-            ]  # what held a moment ago; while Redis is away nothing is admitted anyway
+            # What held a moment ago; while Redis is away nothing is admitted anyway.
+            return known[1]
 
     async def _ask(self, name: str) -> T:
         found = await self._look_up(name)

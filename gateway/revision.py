@@ -29,10 +29,11 @@ def partitions_serving(revision: str, views: Mapping[int, PartitionStatus]) -> t
 
 def served_revision(newest: str, views: Mapping[int, PartitionStatus]) -> Served:
     """The newest revision if a worker serves it or none serves any, else that of the worker that came last."""
-    serving = {
-        index: [worker.model_revision for worker in view.workers if not worker.draining]
-        for index, view in views.items()
-    }
-    live = [revision for revisions in serving.values() for revision in revisions]
+    live = [
+        worker.model_revision
+        for view in views.values()
+        for worker in view.workers
+        if not worker.draining
+    ]
     revision = newest if newest in live or not live else live[-1]
-    return Served(revision, tuple(i for i, found in sorted(serving.items()) if revision in found))
+    return Served(revision, partitions_serving(revision, views))

@@ -83,12 +83,14 @@ class KvMemory:
 
     def fork(self, group: SequenceGroup) -> None:
         """Let followers go on by themselves whose prompt is computed."""
-        first_own = shared_blocks(len(group.job.prompt_token_ids), self.pool.block_size)
         for sequence in group.live:
             leader = sequence.follows
-            wanted = _prompt_to_share(sequence)
-            if leader is None or leader.num_computed < wanted:
+            if leader is None:
                 continue
+            wanted = _prompt_to_share(sequence)
+            if leader.num_computed < wanted:
+                continue
+            first_own = shared_blocks(len(group.job.prompt_token_ids), self.pool.block_size)
             for index in range(first_own, self.pool.blocks_for(wanted)):
                 self._store.copy(leader.blocks.block_ids[index], sequence.blocks.block_ids[index])
             sequence.num_computed = wanted
@@ -110,7 +112,7 @@ class KvMemory:
 
     def try_restore(self, group: SequenceGroup, reserve_blocks: int) -> bool:
         """Put back what was saved, in other blocks, and cover every known token; False and nothing changed without room."""
-        saved, size = group.saved, self.pool.block_size
+        saved = group.saved
         assert saved is not None
         live = group.live
         num_more = sum(
@@ -131,16 +133,18 @@ class KvMemory:
         self.pool.release(blocks)  # each is held by the sequences now
         for sequence in live:
             grown = sequence.blocks.try_grow(sequence.num_known)
-            assert grown, (sequence.num_known, size)
+            assert grown, sequence.num_known
         group.saved = None
         return True
 
     def publish(self, sequence: Sequence) -> None:
         """What it has computed is proven: full blocks can be found from now on."""
-        for index, key in enumerate(sequence.keys(sequence.num_computed)):
-            if index >= sequence.num_published:
-                self.cache.publish(key, sequence.blocks.block_ids[index])
-                sequence.num_published = index + 1
+        if sequence.num_computed // self.pool.block_size <= sequence.num_published:
+            return  # most steps fill no block
+        keys = sequence.keys(sequence.num_computed)
+        for index in range(sequence.num_published, len(keys)):
+            self.cache.publish(keys[index], sequence.blocks.block_ids[index])
+            sequence.num_published = index + 1
 
     def distrust(self, sequence: Sequence) -> None:
         """Its row failed: nothing that it computed or looked at is found any more."""
@@ -200,7 +204,7 @@ class KvMemory:
         if self._lower is None or sequence.job.scores_prompt:
             return
         first = len_found = sequence.num_computed // self.pool.block_size
-        keys = list(sequence.keys(sequence.num_known - 1))
+        keys = sequence.keys(sequence.num_known - 1)
         for index, key in enumerate(keys[first : first + MAX_LOADS], first):
             content = self._lower.load(key)
             if content is None:

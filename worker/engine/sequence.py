@@ -9,6 +9,7 @@ known tokens are pending. When nothing is pending behind a step, the step draws 
 """
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Keys
 
 from common.domain import FinishReason
 from common.logprobs import Logprobs, TokenLogprob
@@ -59,7 +60,7 @@ class Sequence:
         if 0 < rule.max_generated <= self.num_generated:
             self.end(FinishReason.LENGTH)
 
-    def keys(self, num_tokens: int) -> Iterable[bytes]:
+    def keys(self, num_tokens: int) -> Keys[bytes]:
         """The prefix keys of the full blocks among its first ``num_tokens`` tokens; none if it shares nothing."""
         return () if self._chain is None else self._chain.keys(self.token_ids, num_tokens)
 

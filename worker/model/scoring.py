@@ -39,9 +39,8 @@ def _run_shared(
     places: list[int] = []
     drawing: list[int] = []
     first = 0
-    lines: list[
-        tuple[int, int]
-    ] = []  # of each row: where its logits begin, and where its draw's are
+    # Of each row: where its logits begin, and where its draw's are.
+    lines: list[tuple[int, int]] = []
     for index, row in enumerate(rows):
         begin = len(places)
         places += range(first, first + len(row.targets))

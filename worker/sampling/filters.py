@@ -11,7 +11,7 @@ import torch
 
 from worker.sampling.blocks import largest, reaching, taken, totals
 
-_LEAST_EXPONENT = -80.0
+LEAST_EXPONENT = -80.0
 """Weights below are 0: no random number of 53 bits ever meets them, and numbers that small are slow to compute with."""
 _TRIALS = ((64, 256), (256, 4096))
 """Blocks and tokens among which a nucleus nearly always ends; looking there first spares sorting the vocabulary."""
@@ -21,7 +21,7 @@ def weights(logits: torch.Tensor, peaks: torch.Tensor, temperature: torch.Tensor
     """The weights; works in place. No temperature, however small, overflows: the exponents are 0 and below."""
     divisors = temperature.to(logits.dtype).clamp_min(torch.finfo(logits.dtype).tiny)
     scaled = logits.sub_(peaks.view(-1, 1, 1)).div_(divisors.view(-1, 1, 1))
-    return torch.threshold_(scaled.clamp_min_(_LEAST_EXPONENT - 1).exp_(), 1.8e-35, 0.0)
+    return torch.threshold_(scaled.clamp_min_(LEAST_EXPONENT - 1).exp_(), 1.8e-35, 0.0)
 
 
 def candidates(summits: torch.Tensor, top_k: torch.Tensor) -> torch.Tensor:

@@ -6,8 +6,7 @@ import torch
 
 from worker.engine.runner import TokenScores
 from worker.sampling.blocks import SIZE, cut, largest, reaching, taken, totals
-
-_LEAST_EXPONENT = -80.0
+from worker.sampling.filters import LEAST_EXPONENT
 
 
 def scores(
@@ -23,7 +22,7 @@ def scores(
     blocks = cut(logits)
     summits = blocks.amax(dim=-1)
     peaks = summits.amax(dim=-1, keepdim=True)
-    exponents = (blocks - peaks.unsqueeze(-1)).clamp_min_(_LEAST_EXPONENT)
+    exponents = (blocks - peaks.unsqueeze(-1)).clamp_min_(LEAST_EXPONENT)
     norms = peaks.double() + totals(exponents.exp_())[:, -1:].log()
     chosen = logits.gather(-1, torch.tensor(token_ids, device=logits.device).unsqueeze(-1))
     logprobs = (chosen.double() - norms).squeeze(-1).tolist()

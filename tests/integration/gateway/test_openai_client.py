@@ -7,10 +7,13 @@ from contextlib import contextmanager
 import openai
 import pytest
 from huggingface_hub import InferenceClient
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, AsyncStream, OpenAI
+from openai.types.chat import ChatCompletionChunk
 
+from common.domain import FinishReason
+from common.records import Failure
 from tests.integration.gateway.conftest import RunningGateway
-from tests.integration.gateway.scripted_scheduler import ScriptedScheduler, words
+from tests.integration.gateway.scripted_scheduler import Led, ScriptedScheduler, words
 from tests.support.time_scale import scaled
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(30))]
@@ -32,6 +35,20 @@ async def served(scheduler: ScriptedScheduler) -> AsyncIterator[ScriptedSchedule
     yield scheduler
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def begun_stream(
+    client: AsyncOpenAI, scheduler: ScriptedScheduler
+) -> tuple[AsyncStream[ChatCompletionChunk], Led]:
+    """A stream whose prompt a worker has taken up, and the request behind it."""
+    stream = await client.chat.completions.create(
+        model="tiny",
+        messages=HELLO,  # type: ignore[arg-type]
+        stream=True,
+    )
+    led = await scheduler.next()
+    await led.prompt()
+    return stream, led
 
 
 async def test_a_chat_completion(client: AsyncOpenAI, served: ScriptedScheduler) -> None:
@@ -158,13 +175,7 @@ async def test_a_client_that_leaves_its_stream_cancels(
     client: AsyncOpenAI, scheduler: ScriptedScheduler
 ) -> None:
     """Closing the stream takes the request with it."""
-    stream = await client.chat.completions.create(
-        model="tiny",
-        messages=HELLO,  # type: ignore[arg-type]
-        stream=True,
-    )
-    led = await scheduler.next()
-    await led.prompt()
+    stream, led = await begun_stream(client, scheduler)
     await led.tokens(1)
     chunks = aiter(stream)
     while not (await anext(chunks)).choices[0].delta.content:
@@ -219,16 +230,7 @@ async def test_a_failure_in_the_stream_is_raised_there(
     client: AsyncOpenAI, scheduler: ScriptedScheduler
 ) -> None:
     """The status is out by then; the stream says it."""
-    stream = await client.chat.completions.create(
-        model="tiny",
-        messages=HELLO,  # type: ignore[arg-type]
-        stream=True,
-    )
-    led = await scheduler.next()
-    await led.prompt()
-    from common.domain import FinishReason
-    from common.records import Failure
-
+    stream, led = await begun_stream(client, scheduler)
     failure = Failure("INTERNAL", "broken", "POISON_REQUEST", {})
     await led.finish(FinishReason.ERROR, failure=failure)
     with pytest.raises(openai.APIError, match="broken") as caught:
@@ -306,13 +308,7 @@ async def test_a_stop_of_the_gateway_is_said_in_the_stream(
     client: AsyncOpenAI, gateway: RunningGateway, scheduler: ScriptedScheduler
 ) -> None:
     """An open stream ends with an error that a client can act on, and not with a broken connection."""
-    stream = await client.chat.completions.create(
-        model="tiny",
-        messages=HELLO,  # type: ignore[arg-type]
-        stream=True,
-    )
-    led = await scheduler.next()
-    await led.prompt()
+    stream, _ = await begun_stream(client, scheduler)
     stopping = asyncio.create_task(gateway.stop())
     with pytest.raises(openai.APIError) as caught:
         _ = [chunk async for chunk in stream]
