@@ -13,6 +13,7 @@ from common.domain import (
     TraceContext,
 )
 from common.errors import FieldViolation
+from common.prefix_keys import sampled_hashes
 from common.telemetry_names import SpanName
 from common.tenancy import UNLIMITED, TenantLimits
 from common.tracing import Tracing, context_of
@@ -43,6 +44,8 @@ class Prepared:
     limits: TenantLimits = UNLIMITED
     is_reserved: bool = False
     """Whether it counts against its tenant's limits, so that its end has to be settled."""
+    kv_block_tokens: int = 0
+    """Tokens of a worker's KV block, in which beginnings of prompts are named; 0: unknown."""
 
     @property
     def most_tokens(self) -> int:
@@ -59,6 +62,7 @@ class Prepared:
     def header(self, trace: TraceContext) -> OrderingHeader:
         """What ordering needs to know, with the trace of the admitting span."""
         request = self.request
+        hashes, step_tokens = sampled_hashes(request, self.kv_block_tokens)
         return OrderingHeader(
             tenant=request.tenant,
             priority=request.priority,
@@ -72,6 +76,8 @@ class Prepared:
             has_deadline=self.has_deadline,
             num_choices=request.sampling.n,
             is_reserved=self.is_reserved,
+            prefix_hashes=hashes,
+            prefix_step_tokens=step_tokens,
         )
 
 
@@ -146,6 +152,7 @@ class Preparation:
                 self._budget_s(draft, caller),
                 has_deadline=bool(draft.timeout_s) or caller.remaining_s is not None,
                 limits=caller.limits,
+                kv_block_tokens=model.card.kv_block_tokens,
             )
 
     def violations(self, draft: Draft) -> Sequence[FieldViolation]:
