@@ -13,7 +13,7 @@ from worker.model.tokenizer import TokenizerParts
 GENERIC_KERNELS = "generic-2"
 """The arithmetic of the generic runner; raise the number when a change can alter a token."""
 
-_SAMPLING = "sampling-2"
+_SAMPLING = "sampling-3"
 """The arithmetic from logits to tokens; the same rule."""
 
 _WHOLE_FILE_BYTES = 16 << 20
