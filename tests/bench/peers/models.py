@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,7 @@ def gguf_form(folder: Path, weights: str) -> Path:
         source = target / "f16.gguf"
         convert = peer / "source/convert_hf_to_gguf.py"
         _run(
-            Path(sys.executable),
+            peer / "bin/python",
             convert,
             folder,
             "--outtype",
