@@ -22,6 +22,7 @@ from gateway.boundary import Boundary
 from gateway.caller import Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
+from gateway.console.console import Console
 from gateway.dead_letters import DeadLetters
 from gateway.forgetting import Forgetting
 from gateway.generation import Generation
@@ -134,6 +135,9 @@ class Gateway:
                 ("http", http.run()),
             )
         ]
+        Console(self.gateway_id, self._node, self._catalogue, self._views, self._callers).show(
+            self._runtime
+        )
         await self._server.start()
         self._runtime.log.info("gateway", gateway_id=self.gateway_id)
         self._runtime.announce({"grpc": f"{host}:{port}", "http": http.url})
