@@ -220,7 +220,8 @@ class OrderingHeader:
     """All that ordering needs to know of a request: the inbox entry carries it.
 
     ``has_deadline`` says that the caller set the deadline, which every request has. ``seed`` and ``wants_token_ids``
-    are for the end of a request whose body nobody has read.
+    are for the end of a request whose body nobody has read. ``prefix_hashes`` name beginnings of the prompt, each
+    ``prefix_step_tokens`` longer than the one before (``prefix_keys``).
     """
 
     tenant: str
@@ -236,6 +237,8 @@ class OrderingHeader:
     num_choices: int = 1
     is_reserved: bool = False
     """Whether its tenant's quota is to be settled at its end."""
+    prefix_hashes: tuple[int, ...] = ()
+    prefix_step_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

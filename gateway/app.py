@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import grpc.aio
 from grpc_reflection.v1alpha import reflection
 
+from common.content_plugins import load_filters
 from common.grpc_options import public_server_options
 from common.health import HealthService, model_service_name
 from common.server import CannotServe, Runtime
@@ -92,7 +93,9 @@ class Gateway:
         )
         self._catalogue = Catalogue(node, log)
         self._views = QueueViews(node, self._catalogue, log)
-        self.tokenizer = PromptTokenizer(settings.tokenizer_threads)
+        self.tokenizer = PromptTokenizer(
+            settings.tokenizer_threads, load_filters(settings.input_filters, "--input-filters")
+        )
         access = Access(node, requires_keys=settings.require_keys, admin_key=settings.admin_key)
         self._callers = Callers(access)
         self._tls = settings.server_tls(log)

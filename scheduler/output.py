@@ -47,7 +47,8 @@ class Output:
         """How long it got, if that is how long it wanted to be."""
         assert request.ending is not None, request.key
         if request.ending.reason in _BY_ITSELF:
-            self._led.queue.lengths.learn(request.header.tenant, request.next_seq)
+            tokens = request.next_seq // request.num_choices
+            self._led.queue.lengths.learn(request.header.tenant, tokens)
 
     def _returned(self, returned: SequenceReturned) -> None:
         request = self._led.requests.get(returned.request_id)

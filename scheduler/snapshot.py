@@ -97,7 +97,12 @@ class Snapshot:
             else:
                 wait_s = led.queue.pace.wait_s(position)
                 estimate = "" if wait_s is None else f", est. {wait_s:.1f} s"
-                reason = f"waiting: class {request.priority.name}, position {position}{estimate}"
+                held = led.queue.prefixes.longest(request.prefix)
+                cached = request.known_tokens - request.to_compute(held)
+                known = f", {cached} tokens cached" if cached else ""
+                reason = (
+                    f"waiting: class {request.priority.name}, position {position}{estimate}{known}"
+                )
             found.append(QueuePosition(request.request_id, position, reason))
         return found
 

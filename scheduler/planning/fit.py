@@ -45,6 +45,10 @@ class Running(Protocol):
         """How often it made room for others."""
 
     @property
+    def num_seqs(self) -> int:
+        """Slots that it takes: one for each choice that has not ended."""
+
+    @property
     def is_leaving(self) -> bool:
         """Whether it is making room now."""
 
@@ -53,7 +57,7 @@ class Running(Protocol):
 class WorkerView:
     """A worker as planning sees it.
 
-    Credits are what it reported less what was assigned since; ``num_running`` includes the latter. ``kv_blocks``
+    Credits are what it reported less what was assigned since; ``num_running``, in sequences, includes the latter. ``kv_blocks``
     is its whole pool, 0 when unknown. An empty ``model_revision`` serves any. ``runs_alone``: what runs there lets
     nothing join. ``lowest_running`` is the lowest class among ``running``.
     """
@@ -136,7 +140,7 @@ class Room:
     def take(self, request: WaitingRequest, cached_tokens: int = 0) -> None:
         """Spend what ``request`` needs, of which the worker has some in its cache; it must fit."""
         assert self.fits(request), request
-        self.num_taken += 1
+        self.num_taken += request.num_choices
         self._seqs -= request.num_choices
         self._blocks -= min(self._blocks, self._reserved_blocks(request))
         self._pending_tokens += request.known_tokens - cached_tokens

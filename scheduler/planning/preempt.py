@@ -140,7 +140,7 @@ def _enough(room: Room, entry: Entry, able: list[Running]) -> list[Running] | No
         if seqs <= 0 and blocks <= 0:
             break
         victims.append(one)
-        seqs -= 1
+        seqs -= one.num_seqs
         blocks -= room.blocks_of(one.known_tokens)
     if seqs > 0 or blocks > 0 or not 0 < len(victims) <= _MAX_VICTIMS:
         return None

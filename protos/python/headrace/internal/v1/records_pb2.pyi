@@ -168,6 +168,8 @@ class InboxHeader(_message.Message):
     HAS_DEADLINE_FIELD_NUMBER: _builtins.int
     NUM_CHOICES_FIELD_NUMBER: _builtins.int
     IS_RESERVED_FIELD_NUMBER: _builtins.int
+    PREFIX_HASHES_FIELD_NUMBER: _builtins.int
+    PREFIX_STEP_TOKENS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Whose it is."""
     priority: _generation_pb2.Priority.ValueType
@@ -192,9 +194,15 @@ class InboxHeader(_message.Message):
     """Choices asked for; each takes a slot of its worker, and each ends in the log."""
     is_reserved: _builtins.bool
     """Whether its tenant's quota was reserved for it, and is to be settled at its end."""
+    prefix_step_tokens: _builtins.int
+    """Tokens that each of them is longer than the one before."""
     @_builtins.property
     def output(self) -> _generation_pb2.OutputOptions:
         """What the answer carries, for the same reason."""
+
+    @_builtins.property
+    def prefix_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Names of beginnings of its prompt, as `CacheDelta` names blocks, shortest first: a bounded number, evenly spread."""
 
     def __init__(
         self,
@@ -212,10 +220,12 @@ class InboxHeader(_message.Message):
         has_deadline: _builtins.bool = ...,
         num_choices: _builtins.int = ...,
         is_reserved: _builtins.bool = ...,
+        prefix_hashes: _abc.Iterable[_builtins.int] | None = ...,
+        prefix_step_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_deadline", b"has_deadline", "hold", b"hold", "is_reserved", b"is_reserved", "max_tokens", b"max_tokens", "model_revision", b"model_revision", "num_choices", b"num_choices", "output", b"output", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "seed", b"seed", "tenant", b"tenant", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_deadline", b"has_deadline", "hold", b"hold", "is_reserved", b"is_reserved", "max_tokens", b"max_tokens", "model_revision", b"model_revision", "num_choices", b"num_choices", "output", b"output", "prefix_hashes", b"prefix_hashes", "prefix_step_tokens", b"prefix_step_tokens", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "seed", b"seed", "tenant", b"tenant", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
