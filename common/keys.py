@@ -48,7 +48,7 @@ QUOTA_TTL_MS = OPEN_RECORD_TTL_MS
 """Outlives every request that is counted; behind it nothing is open, and the minute is long over."""
 
 DRAIN_TTL_MS = 3_600_000
-"""A drain order outlives reconnections of its worker, not the worker's next life on another day."""
+"""A drain order outlives reconnections of its worker and the death of the leader that would have cleared it."""
 
 
 def inbox(partition: Partition, priority: Priority) -> str:
@@ -112,7 +112,7 @@ def dead(partition: Partition) -> str:
 
 
 def drain(partition: Partition, worker_id: str) -> str:
-    """Order to drain a worker, with its grace. TTL: DRAIN_TTL_MS."""
+    """Order to drain a worker: its grace, and for which of its lives. TTL: DRAIN_TTL_MS."""
     return f"hr:{{{partition}}}:drain:{worker_id}"
 
 

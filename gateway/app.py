@@ -24,6 +24,7 @@ from gateway.cached import CachedGeneration
 from gateway.caller import Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
+from gateway.console.console import Console
 from gateway.dead_letters import DeadLetters
 from gateway.forgetting import Forgetting
 from gateway.generation import Generation
@@ -138,6 +139,9 @@ class Gateway:
                 ("http", http.run()),
             )
         ]
+        Console(self.gateway_id, self._node, self._catalogue, self._views, self._callers).show(
+            self._runtime
+        )
         await self._server.start()
         self._runtime.log.info("gateway", gateway_id=self.gateway_id)
         self._runtime.announce({"grpc": f"{host}:{port}", "http": http.url})
