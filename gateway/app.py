@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import grpc.aio
 from grpc_reflection.v1alpha import reflection
 
+from common.content_plugins import load_filters
 from common.grpc_options import public_server_options
 from common.health import HealthService, model_service_name
 from common.server import CannotServe, Runtime
@@ -19,9 +20,11 @@ from gateway.attachment import Attachment
 from gateway.audit import AuditLog
 from gateway.background import Background
 from gateway.boundary import Boundary
+from gateway.cached import CachedGeneration
 from gateway.caller import Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
+from gateway.console.console import Console
 from gateway.dead_letters import DeadLetters
 from gateway.forgetting import Forgetting
 from gateway.generation import Generation
@@ -91,7 +94,9 @@ class Gateway:
         )
         self._catalogue = Catalogue(node, log)
         self._views = QueueViews(node, self._catalogue, log)
-        self.tokenizer = PromptTokenizer(settings.tokenizer_threads)
+        self.tokenizer = PromptTokenizer(
+            settings.tokenizer_threads, load_filters(settings.input_filters, "--input-filters")
+        )
         access = Access(node, requires_keys=settings.require_keys, admin_key=settings.admin_key)
         self._callers = Callers(access)
         self._tls = settings.server_tls(log)
@@ -134,6 +139,9 @@ class Gateway:
                 ("http", http.run()),
             )
         ]
+        Console(self.gateway_id, self._node, self._catalogue, self._views, self._callers).show(
+            self._runtime
+        )
         await self._server.start()
         self._runtime.log.info("gateway", gateway_id=self.gateway_id)
         self._runtime.announce({"grpc": f"{host}:{port}", "http": http.url})
@@ -213,6 +221,15 @@ class Gateway:
             generation=generation,
             keyed=KeyedGeneration(
                 self._node, preparation, generation, attachment, self._relay, self._background
+            ),
+            cached=CachedGeneration(
+                self._node,
+                preparation,
+                generation,
+                attachment,
+                self._relay,
+                self._background,
+                runtime.metrics,
             ),
             attachment=attachment,
             views=self._views,

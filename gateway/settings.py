@@ -91,6 +91,10 @@ class GatewaySettings(ServiceSettings, ServerTlsSettings):
     keepalive_s: float = setting(
         15.0, help="an event at least this often on every stream", check=above(0)
     )
+    input_filters: tuple[str, ...] = setting(
+        (),
+        help="content filters over prompts, NAME or NAME=ARGUMENT: patterns=FILE, or plug-ins",
+    )
     trace_content: bool = setting(
         False, help="put prompts and answers into traces, for whoever may read those"
     )
