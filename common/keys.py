@@ -48,6 +48,7 @@ QUOTA_TTL_MS = OPEN_RECORD_TTL_MS
 """Outlives every request that is counted; behind it nothing is open, and the minute is long over."""
 
 DRAIN_TTL_MS = 3_600_000
+SCHEDULER_SIGN_MS = LEADER_LEASE_MS
 """A drain order outlives reconnections of its worker, not the worker's next life on another day."""
 
 
@@ -154,6 +155,11 @@ def aliases() -> str:
 def partition_counts() -> str:
     """Hash from model name to number of partitions. No TTL: it cannot shrink while requests live."""
     return "hr:{cards}:partitions"
+
+
+def schedulers() -> str:
+    """Sorted set of live schedulers by their last sign of life. TTL: SCHEDULER_SIGN_MS, renewed by each sign."""
+    return "hr:{cards}:schedulers"
 
 
 def card(model: str, revision: str) -> str:

@@ -74,9 +74,9 @@ async def first_tokens_ms(client: AsyncClient, count: int) -> list[float]:
         await asyncio.sleep(_IDLE_PAUSE_S)  # what the former one left to do is no part of the next
         began_s = time.perf_counter()
         async with client.stream(_PROMPT, model=_MODEL, max_tokens=1, ignore_eos=True) as stream:
-            async for event in stream:
-                if event.count:
-                    found.append((time.perf_counter() - began_s) * 1e3)
+            found += [
+                (time.perf_counter() - began_s) * 1e3 async for event in stream if event.count
+            ]
     return found
 
 
@@ -98,10 +98,18 @@ async def measure(
     async with AsyncClient(target) as client:
         return {
             "tokens": await stream_tokens(
-                client, costs, streams=options.streams, tokens=options.tokens, rounds=options.rounds
+                client,
+                costs,
+                streams=options.streams,
+                tokens=options.tokens,
+                rounds=options.rounds,
             ),
             "requests": await answer_small(
-                client, costs, lanes=options.lanes, requests=options.requests, rounds=options.rounds
+                client,
+                costs,
+                lanes=options.lanes,
+                requests=options.requests,
+                rounds=options.rounds,
             ),
             "first": await first_tokens_ms(client, options.idle),
         }
@@ -128,7 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         assert isinstance(rate, Rate)
         costs = ", ".join(f"{process} {us:.0f}" for process, us in rate.cpu_us.items())
         print(f"{rate.per_s:.0f} {unit}; CPU µs of each: {costs}")
-    print(f"first token, idle, ms: p50 {facts['first']['p50']:.1f}, p99 {facts['first']['p99']:.1f}")
+    print(
+        f"first token, idle, ms: p50 {facts['first']['p50']:.1f}, p99 {facts['first']['p99']:.1f}"
+    )
     if options.json:
         options.json.write_text(json.dumps(facts, indent=2))
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from common import keys
 from common.domain import (
@@ -60,8 +60,9 @@ class FakeGateway:
         priority: Priority = Priority.NORMAL,
         tenant: str = "t",
         has_deadline: bool = False,
+        partition: int = 0,
     ) -> RequestId:
-        request_id = RequestId.make(MODEL, 1)
+        request_id = replace(RequestId.make(MODEL, 1), partition=Partition(MODEL, partition))
         request = GenerationRequest(
             request_id=str(request_id),
             model=MODEL,
