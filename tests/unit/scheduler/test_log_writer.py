@@ -36,7 +36,9 @@ class FakeNode:
             raise queue_unavailable() from Unavailable("lost", reason="QUEUE_UNAVAILABLE")
         return answer
 
-    async def evalsha(self, _digest, _num_keys, _log, _marks, payload, _ttl, *pairs):
+    async def execute_command(
+        self, _command, _digest, _num_keys, _log, _marks, payload, _ttl, *pairs
+    ):
         self.payloads.append(payload)
         self.marks.append(pairs)
         return f"{len(self.payloads)}-0".encode()
