@@ -52,7 +52,7 @@ ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 async def serve(settings: GatewaySettings, runtime: Runtime) -> None:
     """Serve until a stop is asked for, then finish what is open."""
-    node = Node(settings.redis_url)
+    node = Node(settings.redis_url, settings.vault())
     try:
         async with asyncio.TaskGroup() as tasks:
             gateway = Gateway(settings, runtime, node, tasks)

@@ -13,6 +13,7 @@ from common.setting_fields import above, at_least, between, port, setting
 from common.streams.addresses import problem_of
 from common.streams.admission import QueueBounds
 from common.tls_settings import ServerTlsSettings
+from common.vault_settings import VaultSettings
 
 LONGEST_LIFE_S = LENGTHS.longest_life_s
 HTTP_PORT = 8080
@@ -34,7 +35,7 @@ def long_secret(value: str | None) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewaySettings(ServiceSettings, ServerTlsSettings):
+class GatewaySettings(ServiceSettings, ServerTlsSettings, VaultSettings):
     """Where the gateway serves, what it lets in, and how long it waits for whom."""
 
     grpc_host: str = setting("127.0.0.1", help="address that the gRPC port is bound to")
@@ -114,6 +115,7 @@ class GatewaySettings(ServiceSettings, ServerTlsSettings):
         if self.audit_log is not None and not self.audit_log.parent.is_dir():
             yield f"--audit-log: {self.audit_log.parent} is not a folder"
         yield from self.tls_problems()
+        yield from self.vault_problems()
         for flag, host in (("--grpc-host", self.grpc_host), ("--http-host", self.http_host)):
             if is_loopback(host) or self._is_guarded:
                 continue
