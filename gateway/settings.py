@@ -40,6 +40,12 @@ class GatewaySettings(ServiceSettings, ServerTlsSettings, VaultSettings):
 
     grpc_host: str = setting("127.0.0.1", help="address that the gRPC port is bound to")
     grpc_port: int = setting(50051, help="gRPC port; 0 picks a free one", check=port)
+    admin_host: str = setting("127.0.0.1", help="address that the admin port is bound to")
+    admin_port: int | None = setting(
+        None,
+        help="port for operators' calls, channelz and health; 0 picks a free one; without it they are on the gRPC port, without channelz",
+        check=port,
+    )
     http_host: str = setting("127.0.0.1", help="address that the HTTP port is bound to")
     http_port: int | None = setting(
         None,
@@ -116,7 +122,10 @@ class GatewaySettings(ServiceSettings, ServerTlsSettings, VaultSettings):
             yield f"--audit-log: {self.audit_log.parent} is not a folder"
         yield from self.tls_problems()
         yield from self.vault_problems()
-        for flag, host in (("--grpc-host", self.grpc_host), ("--http-host", self.http_host)):
+        hosts = [("--grpc-host", self.grpc_host), ("--http-host", self.http_host)]
+        if self.admin_port is not None:
+            hosts.append(("--admin-host", self.admin_host))
+        for flag, host in hosts:
             if is_loopback(host) or self._is_guarded:
                 continue
             yield (
