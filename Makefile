@@ -69,5 +69,6 @@ sanitize: venv ## the kernels under the address and undefined-behaviour sanitize
 
 clean: ## remove everything that was installed or built
 	@rm -rf .venv build dist .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	@rm -rf protos/node_modules ./*.egg-info protos/python/*.egg-info .coverage*
+	@rm -rf protos/node_modules protos/build protos/dist ./*.egg-info protos/python/*.egg-info .coverage*
+	@rm -f worker/kernels/_native*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
