@@ -20,9 +20,11 @@ from gateway.attachment import Attachment
 from gateway.audit import AuditLog
 from gateway.background import Background
 from gateway.boundary import Boundary
+from gateway.cached import CachedGeneration
 from gateway.caller import Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
+from gateway.console.console import Console
 from gateway.dead_letters import DeadLetters
 from gateway.forgetting import Forgetting
 from gateway.generation import Generation
@@ -137,6 +139,9 @@ class Gateway:
                 ("http", http.run()),
             )
         ]
+        Console(self.gateway_id, self._node, self._catalogue, self._views, self._callers).show(
+            self._runtime
+        )
         await self._server.start()
         self._runtime.log.info("gateway", gateway_id=self.gateway_id)
         self._runtime.announce({"grpc": f"{host}:{port}", "http": http.url})
@@ -216,6 +221,15 @@ class Gateway:
             generation=generation,
             keyed=KeyedGeneration(
                 self._node, preparation, generation, attachment, self._relay, self._background
+            ),
+            cached=CachedGeneration(
+                self._node,
+                preparation,
+                generation,
+                attachment,
+                self._relay,
+                self._background,
+                runtime.metrics,
             ),
             attachment=attachment,
             views=self._views,

@@ -65,7 +65,9 @@ def compare(known: Known, got: Outcome, *, may_be_cut: bool = False) -> list[str
     else:
         wrong += _compare_whole(expected, got)
     if got.logprobs != expected.logprobs[: len(got.token_ids)]:
-        wrong.append("log probabilities differ")
+        wrong.append(
+            "log probabilities: " + _difference("scores", expected.logprobs, got.logprobs)
+        )
     if got.prompt_logprobs not in ([], expected.prompt_logprobs):
         wrong.append("log probabilities of the prompt differ")
     if got.token_ids and got.usage.completion_tokens != len(got.token_ids):
