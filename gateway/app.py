@@ -173,6 +173,7 @@ class Gateway:
                 readiness=runtime.readiness,
                 log=runtime.log,
                 audit=self.audit,
+                duration=runtime.metrics.http_server_request_duration,
                 max_body_bytes=settings.max_message_bytes,
             )
         )
