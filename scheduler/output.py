@@ -37,6 +37,7 @@ class Output:
                 self._learn(request)
         for (level, tenant), tokens in generated.items():
             led.queue.charge(level, tenant, generated_tokens=tokens)
+        led.num_generated += generated.total()
         if step.prefill_tokens:
             led.queue.pace.prefilled(step.prefill_tokens, step.took_s)
         for returned in step.returned:
