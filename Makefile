@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz test-unit test-system chaos soak check lint protos docs bench sanitize clean
+.PHONY: help venv demo test fuzz test-unit test-system chaos soak check lint protos docs bench bench-peers sanitize clean
 
 BIN := $(CURDIR)/.venv/bin
 # Without these, npm and the services would leave files in the home directory and beside the sources.
@@ -43,6 +43,7 @@ test-unit: venv ## the pure and fast tests alone
 
 test-system: venv ## the tests that need Debian packages, which are installed; integration on their Redis
 	@deploy/system_packages.sh
+	@PYTHON=$(BIN)/python deploy/gptq_packages.sh $(CURDIR)/.venv/gptq
 	@HEADRACE_TEST_REDIS=system $(BIN)/pytest -m '(system or integration) and not gpu'
 
 check: lint test-unit ## lint, and the unit tests
@@ -64,10 +65,14 @@ docs: ## write the list of modules in docs/architecture.md again
 bench: venv ## measure throughput and latency with the standard workload (BENCH_FLAGS)
 	@env -u OMP_NUM_THREADS $(BIN)/python -m tests.bench $(BENCH_FLAGS)
 
+bench-peers: venv ## the same beside its peers, which are installed first: ratios of one run (PEERS_FLAGS)
+	@env -u OMP_NUM_THREADS PYTHON=$(BIN)/python $(BIN)/python -m tests.bench.peers $(PEERS_FLAGS)
+
 sanitize: venv ## the kernels under the address and undefined-behaviour sanitizers
 	@PYTHON="$(BIN)/python" tests/sanitize_kernels.sh
 
 clean: ## remove everything that was installed or built
 	@rm -rf .venv build dist .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	@rm -rf protos/node_modules ./*.egg-info protos/python/*.egg-info .coverage*
+	@rm -rf protos/node_modules protos/build protos/dist ./*.egg-info protos/python/*.egg-info .coverage*
+	@rm -f worker/kernels/_native*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

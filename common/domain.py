@@ -193,6 +193,8 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_prompt_tokens: int = 0
+    from_response_cache: bool = False
+    """Nothing was computed: the answer is that of an earlier equal request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,8 @@ class OrderingHeader:
     """All that ordering needs to know of a request: the inbox entry carries it.
 
     ``has_deadline`` says that the caller set the deadline, which every request has. ``seed`` and ``wants_token_ids``
-    are for the end of a request whose body nobody has read.
+    are for the end of a request whose body nobody has read. ``prefix_hashes`` name beginnings of the prompt, each
+    ``prefix_step_tokens`` longer than the one before (``prefix_keys``).
     """
 
     tenant: str
@@ -236,6 +239,8 @@ class OrderingHeader:
     num_choices: int = 1
     is_reserved: bool = False
     """Whether its tenant's quota is to be settled at its end."""
+    prefix_hashes: tuple[int, ...] = ()
+    prefix_step_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Everything that can go wrong for a caller, as one exception tree with stable labels.
 
     HeadraceError                      code                  reason
-    ├── InvalidRequest                 INVALID_ARGUMENT      INVALID_REQUEST | CONTEXT_LENGTH_EXCEEDED
+    ├── InvalidRequest                 INVALID_ARGUMENT      INVALID_REQUEST | CONTEXT_LENGTH_EXCEEDED | CONTENT_FILTER
     ├── NotImplementedYet              UNIMPLEMENTED         FIELD_NOT_IMPLEMENTED
     ├── NotFound                       NOT_FOUND             MODEL_NOT_FOUND | REQUEST_NOT_FOUND | DEAD_LETTER_NOT_FOUND …
     ├── Unauthenticated                UNAUTHENTICATED       MISSING_KEY | INVALID_KEY | ADMIN_KEY_REQUIRED

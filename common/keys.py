@@ -48,8 +48,10 @@ QUOTA_TTL_MS = OPEN_RECORD_TTL_MS
 """Outlives every request that is counted; behind it nothing is open, and the minute is long over."""
 
 DRAIN_TTL_MS = 3_600_000
+"""A drain order outlives reconnections of its worker and the death of the leader that would have cleared it."""
+
 SCHEDULER_SIGN_MS = LEADER_LEASE_MS
-"""A drain order outlives reconnections of its worker, not the worker's next life on another day."""
+"""A scheduler that is silent for as long as a leader may be counts no more where partitions are shared out."""
 
 
 def inbox(partition: Partition, priority: Priority) -> str:
@@ -79,6 +81,14 @@ def idempotency(tenant: str, key: str) -> str:
     return f"hr:{{idem:{tenant}:{key}}}"
 
 
+def response_cache(tenant: str, digest: str) -> str:
+    """String with the request that has the answer to what ``digest`` stands for. TTL: RESULT_TTL_MS, as its record's.
+
+    Not in a partition's slot: an equal request may get any. Tenants' names have no colon.
+    """
+    return f"hr:{{answer:{tenant}:{digest}}}"
+
+
 def queued(partition: Partition) -> str:
     """Hash of admission counters, changed only inside scripts that change a status. No TTL: bounded size."""
     return f"hr:{{{partition}}}:queued"
@@ -105,7 +115,7 @@ def dead(partition: Partition) -> str:
 
 
 def drain(partition: Partition, worker_id: str) -> str:
-    """Order to drain a worker, with its grace. TTL: DRAIN_TTL_MS."""
+    """Order to drain a worker: its grace, and for which of its lives. TTL: DRAIN_TTL_MS."""
     return f"hr:{{{partition}}}:drain:{worker_id}"
 
 

@@ -158,6 +158,12 @@ class Metrics:
             description="time of a call",
             explicit_bucket_boundaries_advisory=WAIT_BOUNDS_S,
         )
+        self.http_server_request_duration = meter.create_histogram(
+            "http.server.request.duration",
+            unit="s",
+            description="time of an exchange, a stream's to its end",
+            explicit_bucket_boundaries_advisory=WAIT_BOUNDS_S,
+        )
         self.gen_ai_request_duration = meter.create_histogram(
             "gen_ai.server.request.duration",
             unit="s",
@@ -213,6 +219,9 @@ class Metrics:
         )
         self.prefix_cache_evictions = counter(
             meter, "prefix_cache_evictions", "blocks that left the prefix cache"
+        )
+        self.response_cache_lookups = counter(
+            meter, "response_cache_lookups", "requests looked for in the response cache, by result"
         )
         self.disk_cache_hits = counter(
             meter, "disk_cache_hits", "blocks that came back to the prefix cache from disk"

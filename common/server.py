@@ -24,7 +24,7 @@ from common.readiness import Liveness, Readiness
 from common.ready_file import ReadyFile
 from common.service_settings import ServiceSettings
 from common.settings import describe_settings
-from common.status_endpoint import StatusEndpoint
+from common.status_endpoint import Pages, StatusEndpoint
 from common.stop_signals import EXIT_FORCED, StopForced, StopSignals
 from common.telemetry import FLUSH_TIMEOUT_S, build_metrics, build_tracing, instance_name
 from common.tracing import Tracing
@@ -53,6 +53,8 @@ class Runtime:
     """Set when the service should finish."""
     metrics_address: str
     ready_file: ReadyFile
+    mount: Callable[[str, Pages], None]
+    """Adds pages to the status endpoint."""
 
     def announce(self, endpoints: Mapping[str, str]) -> None:
         """Everything serves, at these addresses: log it and write the ready file."""
@@ -86,7 +88,7 @@ def run_service(name: str, settings: ServiceSettings, serve: Serve) -> int:
         ):
             runtime = Runtime(
                 name, instance, log, tracing, metrics, readiness, stopping,
-                endpoint.address, ready_file,
+                endpoint.address, ready_file, endpoint.mount,
             )  # fmt: skip
             code = runner.run(_supervise(runtime, liveness, signals, serve))
     except (CannotServe, OSError) as error:

@@ -1,4 +1,4 @@
-"""``/metrics``, ``/livez`` and ``/readyz`` over HTTP, from a thread of their own.
+"""``/metrics``, ``/livez`` and ``/readyz`` over HTTP, from a thread of their own, and what a service adds to them.
 
 They answer while the event loop is stuck, which is when they matter.
 """
@@ -6,6 +6,7 @@ They answer while the event loop is stuck, which is when they matter.
 import json
 import socket
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +23,17 @@ _STOP_POLL_S = 0.1
 _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
 
+# Nothing of this port is to be kept, framed, guessed at, or mixed with what lies elsewhere.
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'self'; form-action 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
 Answer = tuple[HTTPStatus, bytes, str]
+Pages = Callable[[str, Mapping[str, str]], Answer]
+"""Answers GET of a path (with its query), given the headers by lower-case name. Called from threads of the endpoint."""
 
 
 class StatusEndpoint:
@@ -35,6 +46,7 @@ class StatusEndpoint:
         self._metrics = metrics
         self._readiness = readiness
         self._liveness = liveness
+        self._pages: Mapping[str, Pages] = {}
         answer = self.answer
 
         class Handler(BaseHTTPRequestHandler):
@@ -46,8 +58,11 @@ class StatusEndpoint:
 
             def do_GET(self) -> None:
                 """Answer one request."""
-                status, body, content_type = answer(self.path, self.headers.get("Accept", ""))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                status, body, content_type = answer(self.path, headers)
                 self.send_response(status)
+                for name, value in _HEADERS.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -85,17 +100,26 @@ class StatusEndpoint:
         self._server.server_close()
         self._thread.join()
 
-    def answer(self, path: str, accept: str) -> Answer:
+    def mount(self, name: str, pages: Pages) -> None:
+        """Let ``pages`` answer ``/name`` and everything below it."""
+        self._pages = {**self._pages, name: pages}
+
+    def answer(self, path: str, headers: Mapping[str, str]) -> Answer:
         """What GET ``path`` is answered with."""
-        match path.partition("?")[0]:
+        place = path.partition("?")[0]
+        pages = self._pages.get(place.split("/", 2)[1]) if place.startswith("/") else None
+        if pages is not None:
+            return pages(path, headers)
+        match place:
             case "/metrics":
-                body, content_type = self._metrics.scrape(accept)
+                body, content_type = self._metrics.scrape(headers.get("accept", ""))
                 return HTTPStatus.OK, body, content_type
             case "/livez":
                 return self._livez()
             case "/readyz":
                 return self._readyz()
-        return HTTPStatus.NOT_FOUND, b"try /metrics, /livez or /readyz\n", _TEXT
+        known = ", ".join(["/metrics", "/livez", "/readyz", *(f"/{name}" for name in self._pages)])
+        return HTTPStatus.NOT_FOUND, f"there are {known}\n".encode(), _TEXT
 
     def _livez(self) -> Answer:
         if self._liveness.alive:

@@ -71,6 +71,9 @@ GEN_AI_OUTPUT_MESSAGES = "gen_ai.output.messages"
 # RPC and errors.
 RPC_SYSTEM_NAME = "rpc.system.name"
 RPC_METHOD = "rpc.method"
+HTTP_METHOD = "http.request.method"
+HTTP_ROUTE = "http.route"
+HTTP_STATUS = "http.response.status_code"
 RPC_RESPONSE_STATUS_CODE = "rpc.response.status_code"
 ERROR_TYPE = "error.type"
 
@@ -94,6 +97,7 @@ SYSTEM_REDIS = "redis"
 
 # Ours.
 HEADRACE_REQUEST_ID = "headrace.request.id"
+HEADRACE_RESPONSE_CACHE = "headrace.response_cache"
 HEADRACE_CLIENT_REQUEST_ID = "headrace.client_request.id"
 HEADRACE_TENANT = "headrace.tenant"
 HEADRACE_PRIORITY = "headrace.priority"

@@ -2,7 +2,7 @@
 # Installs the Debian packages that the tests marked `system` need, if they are not there yet.
 set -euo pipefail
 
-packages=(nginx-light prometheus redis-server)
+packages=(chromium chromium-driver fonts-dejavu-core nginx-light prometheus redis-server)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||

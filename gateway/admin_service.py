@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from common.errors import FieldViolation, InvalidRequest, NotFound
 from common.streams.node import Node
-from common.streams.wake import order_drain
+from common.streams.wake import DrainOrder, order_drain
 from common.tracing import extract_context
 from common.wire import admin
 from common.wire.aliases import alias_of, alias_to_pb
@@ -76,9 +76,8 @@ class AdminService(rpc.AdminServiceServicer):
         if grace_ms < 0:
             raise InvalidRequest([FieldViolation("grace", "must not be negative")])
         status, worker = await self._find(request.worker_id)
-        await order_drain(
-            self._node, status.partition, worker.worker_id, grace_ms, bound_s=_BOUND_S
-        )
+        order = DrainOrder(worker.worker_id, worker.incarnation, grace_ms)
+        await order_drain(self._node, status.partition, order, bound_s=_BOUND_S)
         return pb.DrainWorkerResponse(worker=admin.worker_to_pb(status, worker))
 
     async def GetQueue(self, request: pb.GetQueueRequest, context: Context) -> pb.GetQueueResponse:

@@ -83,4 +83,6 @@ class Aliases:
                         f"{place}[{index}].model",
                         f"must be {alias.name}: the name of a model points at its own revisions",
                     )
+        if alias.fallback_above_waiting is not None and not alias.fallback:
+            findings.add("alias.fallback_above_waiting", "needs a fallback")
         findings.raise_if_any()

@@ -109,7 +109,7 @@ class Catalogue:
         alias = self._aliases.get(name)
         if alias is None:
             return self._models.get(name)
-        return self._at(choose(alias, self._is_served, random.random()))  # noqa: S311 - no secret
+        return self._at(choose(alias, self._is_served, self._num_waiting, random.random()))  # noqa: S311 - no secret
 
     def _at(self, target: Target) -> Model | None:
         model = self._models.get(target.model)
@@ -120,6 +120,10 @@ class Catalogue:
     def _is_served(self, target: Target) -> bool:
         model = self._at(target)
         return model is not None and bool(model.serving_partitions)
+
+    def _num_waiting(self, target: Target) -> int:
+        model = self._models.get(target.model)
+        return 0 if model is None else model.num_waiting
 
     @property
     def _knows_some(self) -> bool:
@@ -190,13 +194,17 @@ class Catalogue:
 
     async def _refresh(self, name: str, newest: str) -> None:
         count = await cards.partition_count(self._node, name, bound_s=_LOOKUP_BOUND_S)
-        served = served_revision(newest, await self._views(name, count))
+        views = await self._views(name, count)
+        served = served_revision(newest, views)
         model = self._models.get(name)
         if model is None or model.card.revision != served.revision:
             model = await self._build(name, served.revision)
         if model is not None:
             self._models[name] = replace(
-                model, num_partitions=count, serving_partitions=served.partitions
+                model,
+                num_partitions=count,
+                serving_partitions=served.partitions,
+                num_waiting=sum(view.num_waiting for view in views.values()),
             )
 
     async def _views(self, name: str, num_partitions: int) -> Mapping[int, PartitionStatus]:

@@ -18,6 +18,7 @@ class Model:
     """A card with its tokenizer and chat template ready for use, safe to share between threads.
 
     ``serving_partitions`` have a worker of the card's revision; empty where nobody serves it or nobody knows.
+    ``num_waiting`` requests waited for the model at the last look.
     """
 
     card: ModelCard
@@ -25,6 +26,7 @@ class Model:
     template: ChatTemplate | None
     num_partitions: int = 1
     serving_partitions: tuple[int, ...] = ()
+    num_waiting: int = 0
 
     def new_id(self) -> RequestId:
         """An id in a partition where the request can run, if there is one."""

@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from common.content_filter import CAPABILITY as OUTPUT_FILTER
 from common.domain import (
     GenerationRequest,
     ModelLimits,
     OrderingHeader,
+    OutputOptions,
     Priority,
     RequestId,
     TraceContext,
 )
-from common.errors import FieldViolation
+from common.errors import FieldViolation, InvalidRequest
+from common.prefix_keys import sampled_hashes
 from common.telemetry_names import SpanName
 from common.tenancy import UNLIMITED, TenantLimits
 from common.tracing import Tracing, context_of
@@ -43,6 +46,8 @@ class Prepared:
     limits: TenantLimits = UNLIMITED
     is_reserved: bool = False
     """Whether it counts against its tenant's limits, so that its end has to be settled."""
+    kv_block_tokens: int = 0
+    """Tokens of a worker's KV block, in which beginnings of prompts are named; 0: unknown."""
 
     @property
     def most_tokens(self) -> int:
@@ -59,6 +64,7 @@ class Prepared:
     def header(self, trace: TraceContext) -> OrderingHeader:
         """What ordering needs to know, with the trace of the admitting span."""
         request = self.request
+        hashes, step_tokens = sampled_hashes(request, self.kv_block_tokens)
         return OrderingHeader(
             tenant=request.tenant,
             priority=request.priority,
@@ -72,7 +78,25 @@ class Prepared:
             has_deadline=self.has_deadline,
             num_choices=request.sampling.n,
             is_reserved=self.is_reserved,
+            prefix_hashes=hashes,
+            prefix_step_tokens=step_tokens,
         )
+
+
+def _output(draft: Draft, model: Model) -> OutputOptions:
+    """What the answer carries. Where workers filter text, it is all there is: tokens would tell what was held back.
+
+    Raises:
+        InvalidRequest: more is asked for.
+    """
+    output = output_of(draft.output)
+    if OUTPUT_FILTER not in model.card.capabilities:
+        return output
+    if output.logprobs:
+        raise InvalidRequest(
+            [FieldViolation("output.logprobs", "is not to be had behind a content filter")]
+        )
+    return replace(output, token_ids=False)
 
 
 class Preparation:
@@ -116,10 +140,16 @@ class Preparation:
                 min_tokens=draft.stop.min_tokens or 0,
             )
             check_prompt_logprobs(draft.output, len(tokens))
+            output = _output(draft, model)
+            await self._tokenizer.check_content(model, draft.prompt, tokens)
             refuse_unimplemented(draft)
             constraint = constraint_of(draft.constraint)
             if constraint is not None:
                 await self._tokenizer.check_constraint(model, constraint)
+            sampling = sampling_of(draft.sampling, model.card)
+            if draft.use_response_cache and sampling.temperature and draft.sampling.seed is None:
+                findings.add("use_response_cache", "must be set with temperature 0 or a seed only")
+                findings.raise_if_any()
             request_id = model.new_id()
             return Prepared(
                 request_id,
@@ -128,13 +158,13 @@ class Preparation:
                     model=model.card.model,
                     model_revision=model.card.revision,
                     prompt_token_ids=tuple(tokens),
-                    sampling=sampling_of(draft.sampling, model.card),
+                    sampling=sampling,
                     stop=stop_of(draft.stop, max_tokens),
                     priority=Priority[draft.priority],
                     tenant=caller.tenant,
                     client_request_id=draft.client_request_id,
                     labels=dict(draft.labels),
-                    output=output_of(draft.output),
+                    output=output,
                     cache_salt=draft.cache_salt,
                     bypass_prefix_cache=draft.bypass_prefix_cache,
                     constraint=constraint,
@@ -146,6 +176,7 @@ class Preparation:
                 self._budget_s(draft, caller),
                 has_deadline=bool(draft.timeout_s) or caller.remaining_s is not None,
                 limits=caller.limits,
+                kv_block_tokens=model.card.kv_block_tokens,
             )
 
     def violations(self, draft: Draft) -> Sequence[FieldViolation]:

@@ -37,7 +37,7 @@ def view_of(
         usage = checkpoint_of(record)[0].usage(record.prompt_tokens)
         message.usage.CopyFrom(vocabulary.usage_to_pb(usage))
         if record.status is RequestStatus.QUEUED:
-            message.waiting_for = _waiting_for(request_id, status)
+            message.waiting_for = waiting_for(request_id, status)
         return message
     _add_result(message, facts, result, with_ids=with_ids)
     return message
@@ -66,7 +66,8 @@ def _add_result(
         message.error.CopyFrom(request_error_of(error_of(result.failure)))
 
 
-def _waiting_for(request_id: RequestId, status: PartitionStatus | None) -> str:
+def waiting_for(request_id: RequestId, status: PartitionStatus | None) -> str:
+    """Why a queued request does not run."""
     if status is None:
         return "a scheduler to lead its partition"
     for place in status.positions:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
+from common.content_filter import ContentFilter, first_refusal
 from common.domain import OutputConstraint
 from common.errors import FieldViolation, InvalidRequest, NotImplementedYet
 from common.grammars import CAPABILITY, BadGrammar, check_grammar
@@ -15,8 +16,9 @@ from gateway.model import Model
 class PromptTokenizer:
     """A bounded number of threads; prompts beyond it wait their turn."""
 
-    def __init__(self, num_threads: int) -> None:
-        """Threads start when they are needed."""
+    def __init__(self, num_threads: int, filters: Sequence[ContentFilter] = ()) -> None:
+        """Threads start when they are needed; ``filters`` judge prompts before they are let in."""
+        self._filters = filters
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="tokenize")
 
     def __enter__(self) -> Self:
@@ -39,6 +41,20 @@ class PromptTokenizer:
             loop = asyncio.get_running_loop()
             ids = await loop.run_in_executor(self._threads, tokenize, model, prompt.form)
         return ids if prompt.truncate_to_tokens is None else ids[-prompt.truncate_to_tokens :]
+
+    async def check_content(
+        self, model: Model, prompt: PromptDraft, tokens: Sequence[int]
+    ) -> None:
+        """Ask the content filters about a prompt, of which ``tokens`` are left.
+
+        Raises:
+            InvalidRequest: one of them refuses it.
+        """
+        if self._filters:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(
+                self._threads, judge, self._filters, model, prompt.form, tokens
+            )
 
     async def check_constraint(self, model: Model, constraint: OutputConstraint) -> None:
         """As ``check`` says.
@@ -89,6 +105,32 @@ def tokenize(model: Model, form: TextPrompt | ChatPrompt | None) -> Sequence[int
     if ids and max(ids) >= model.card.vocab_size:
         raise _refusal(field, "holds a special token that the model does not have")
     return ids
+
+
+def judge(
+    filters: Sequence[ContentFilter],
+    model: Model,
+    form: TextPrompt | ChatPrompt | TokenPrompt | None,
+    tokens: Sequence[int],
+) -> None:
+    """Each part as it was sent, and all of it as the model reads it: neither a border between parts nor token ids hide a text.
+
+    Raises:
+        InvalidRequest: a filter refuses it.
+    """
+    parts: dict[str, str] = {}
+    match form:
+        case TextPrompt():
+            parts["prompt.text"] = form.text
+        case ChatPrompt():
+            for index, message in enumerate(form.messages):
+                parts[f"prompt.chat.messages[{index}].content"] = message.content
+    parts["prompt"] = model.tokenizer.decode(list(tokens), skip_special_tokens=True)
+    for field, text in parts.items():
+        name = first_refusal(filters, text)
+        if name is not None:
+            violation = FieldViolation(field, f"is refused by the content filter {name}")
+            raise InvalidRequest([violation], reason="CONTENT_FILTER")
 
 
 def _refusal(field: str, description: str) -> InvalidRequest:

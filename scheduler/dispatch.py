@@ -97,7 +97,7 @@ class Dispatch:
             request.is_leaving = False
             request.since_s = now_s
             request.worker_id = worker.worker_id
-            worker.add(request, now_s)
+            worker.add(request, now_s, pick.cached_tokens)
             fingerprint = worker.session.hello.fingerprint
             step = take_step(request.id, request.epoch, worker.worker_id, fingerprint)
             led.records.ask(step, Taking(request, batch))

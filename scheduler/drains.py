@@ -36,6 +36,6 @@ class Drains:
             if is_done:
                 await wake.clear_drain(self._node, self._partition, worker_id)
                 continue
-            grace_ms = await wake.read_drain(self._node, self._partition, worker_id)
-            if grace_ms is not None:
-                self._post(DrainOrdered(worker_id, grace_ms))
+            order = await wake.read_drain(self._node, self._partition, worker_id)
+            if order is not None:
+                self._post(DrainOrdered(order))

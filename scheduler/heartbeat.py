@@ -46,9 +46,9 @@ class Heartbeat:
                 await self._look_at_drain(name.removeprefix(_DRAIN))
 
     async def _look_at_drain(self, worker_id: str) -> None:
-        grace_ms = await wake.read_drain(self._node, self._led.partition, worker_id)
-        if grace_ms is not None:
-            self._post(DrainOrdered(worker_id, grace_ms))
+        order = await wake.read_drain(self._node, self._led.partition, worker_id)
+        if order is not None:
+            self._post(DrainOrdered(order))
 
     async def _beat(self, request_ids: Iterable[str]) -> None:
         entries = [entry for entry in map(self._entry, request_ids) if entry is not None]

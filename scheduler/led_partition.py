@@ -49,6 +49,7 @@ class LedPartition:
     acks_after_unmark: dict[str, EndedEntry] = field(default_factory=dict)
     num_open_by_log: Counter[str] = field(default_factory=Counter)
     num_left_queue: int = 0
+    num_generated: int = 0
     wants_plan: bool = True
     is_stopping: bool = False
     led_since_s: float = 0.0

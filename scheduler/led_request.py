@@ -120,6 +120,11 @@ class LedRequest:
         return self.header.priority
 
     @property
+    def num_seqs(self) -> int:
+        """Choices that have not ended: each takes a slot of its worker."""
+        return max(1, self.num_choices - len(self.finished_choices))
+
+    @property
     def known_tokens(self) -> int:
         """Its prompt and what is generated: all that another worker would have to compute."""
         return self.header.prompt_tokens + self.next_seq
@@ -171,9 +176,11 @@ class LedRequest:
             hold=header.hold,
             model_revision=header.model_revision,
             has_deadline=header.has_deadline,
-            num_choices=self.num_choices,
+            num_choices=self.num_seqs,
             alone=self.is_suspect,
             is_charged=self.is_charged,
+            prefix=header.prefix_hashes,
+            prefix_step_tokens=header.prefix_step_tokens,
         )
 
     # What becomes log records.

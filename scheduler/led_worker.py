@@ -23,6 +23,7 @@ _MIN_UNSEEN_S = 0.05
 @dataclass(slots=True)
 class _Unseen:
     tokens: int
+    cached_tokens: int
     sent_s: float
     num_credits: int = 0
 
@@ -46,14 +47,14 @@ class LedWorker:
         """The worker's id."""
         return self.session.worker_id
 
-    def add(self, request: LedRequest, now_s: float) -> None:
-        """A request is going to this worker."""
+    def add(self, request: LedRequest, now_s: float, cached_tokens: int = 0) -> None:
+        """A request is going to this worker, which probably has some of its tokens."""
         self.changed()
         self.running[request.key] = request
         if request.is_suspect:
             self._alone = request.key
         known = request.header.prompt_tokens + request.progress.next_seq
-        self._unseen[request.key] = _Unseen(known, now_s)
+        self._unseen[request.key] = _Unseen(known, cached_tokens, now_s)
 
     def remove(self, key: str) -> None:
         """A request has ended or left."""
@@ -90,12 +91,14 @@ class LedWorker:
 
     def _look(self, lengths: OutputLengths, *, draining: bool) -> WorkerView:
         hello, credit = self.session.hello, self.credit
-        free_seqs = hello.max_seqs - sum(one.num_choices for one in self.running.values())
+        num_running = sum(one.num_seqs for one in self.running.values())
+        free_seqs = hello.max_seqs - num_running
         if not self._unseen:
             free_seqs = min(free_seqs, credit.free_seqs)
         # As the worker will count it: however long a prompt is, it takes a step at most from those behind it.
         tokens = sum(
-            min(unseen.tokens, hello.max_batch_tokens) for unseen in self._unseen.values()
+            min(unseen.tokens - unseen.cached_tokens, hello.max_batch_tokens)
+            for unseen in self._unseen.values()
         )
         held_back = sum(self._growth_blocks(one, lengths) for one in self.running.values())
         here = tuple(one for one in self.running.values() if not one.is_taking)
@@ -106,7 +109,7 @@ class LedWorker:
             block_size=hello.block_size,
             pending_prefill_tokens=credit.pending_prefill_tokens + tokens,
             max_batch_tokens=hello.max_batch_tokens,
-            num_running=len(self.running),
+            num_running=num_running,
             fingerprint=hello.fingerprint,
             draining=draining,
             kv_blocks=hello.kv_blocks,
@@ -114,12 +117,16 @@ class LedWorker:
             runs_alone=self._alone in self.running,
             running=here,
             lowest_running=min((one.priority for one in here), default=None),
+            num_leaving=sum(one.is_leaving for one in here),
         )
 
     def _growth_blocks(self, request: LedRequest, lengths: OutputLengths) -> int:
         """Blocks that a request will take beyond those that the worker's credit counts as taken."""
         header, generated, size = request.header, request.next_seq, self.session.hello.block_size
-        left = lengths.left(header.tenant, generated, max(0, header.max_tokens - generated))
+        remaining = max(0, header.max_tokens - generated)
+        left = lengths.left(header.tenant, generated, remaining, request.num_choices)
         unseen = self._unseen.get(request.key)
         counted = request.known_tokens if unseen is None else 0
-        return -(-(request.known_tokens + left) // size) - -(-counted // size)
+        # Choices share what is full of their prompt; each has a last block of its own.
+        own = 0 if counted else request.num_seqs - 1
+        return -(-(request.known_tokens + left) // size) - -(-counted // size) + own

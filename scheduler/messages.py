@@ -7,6 +7,7 @@ from common.domain import RequestId
 from common.records import Failure, Progress
 from common.streams.inbox import InboxEntry
 from common.streams.ownership import Answer
+from common.streams.wake import DrainOrder
 from common.wire.orders import OpenedBody
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
@@ -106,10 +107,9 @@ class Beaten:
 
 @dataclass(frozen=True, slots=True)
 class DrainOrdered:
-    """A worker is to leave within a grace."""
+    """A drain order stands."""
 
-    worker_id: str
-    grace_ms: int
+    order: DrainOrder
 
 
 Message = (

@@ -37,6 +37,7 @@ class Output:
                 self._learn(request)
         for (level, tenant), tokens in generated.items():
             led.queue.charge(level, tenant, generated_tokens=tokens)
+        led.num_generated += generated.total()
         if step.prefill_tokens:
             led.queue.pace.prefilled(step.prefill_tokens, step.took_s)
         for returned in step.returned:
@@ -46,7 +47,8 @@ class Output:
         """How long it got, if that is how long it wanted to be."""
         assert request.ending is not None, request.key
         if request.ending.reason in _BY_ITSELF:
-            self._led.queue.lengths.learn(request.header.tenant, request.next_seq)
+            tokens = request.next_seq // request.num_choices
+            self._led.queue.lengths.learn(request.header.tenant, tokens)
 
     def _returned(self, returned: SequenceReturned) -> None:
         request = self._led.requests.get(returned.request_id)

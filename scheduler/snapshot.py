@@ -1,6 +1,8 @@
 """The leader's snapshot of its partition, each second: for people, for retry advice, never for decisions."""
 
 import asyncio
+import heapq
+from collections.abc import Iterable
 
 from common import keys
 from common.domain import Priority
@@ -11,6 +13,7 @@ from common.streams import snapshots
 from common.streams.node import Node
 from common.wire.snapshot import (
     ClassStatus,
+    OpenRequest,
     PartitionStatus,
     QueuePosition,
     TenantStatus,
@@ -24,9 +27,12 @@ from scheduler.planning.open_order import order_of_service
 
 INTERVAL_S = LENGTHS.snapshot_s
 NUM_POSITIONS = 100
+NUM_OLDEST = 12
 _TIMEOUT_S = 1.0
 # A rate over about ten seconds: steady enough for advice, quick enough to follow a worker that left.
 _RATE_WEIGHT = 0.1
+# People watch this one: it follows within three seconds.
+_TOKEN_RATE_WEIGHT = 0.3
 
 
 class Snapshot:
@@ -37,8 +43,8 @@ class Snapshot:
         self._node = node
         self._led = led
         self._address = address
-        self._drain_rate = 0.0
-        self._num_left = led.num_left_queue
+        self._drain_rate = _Rate(_RATE_WEIGHT, led.num_left_queue)
+        self._token_rate = _Rate(_TOKEN_RATE_WEIGHT, led.num_generated)
 
     async def run(self) -> None:
         """Store one each second until cancelled."""
@@ -54,9 +60,8 @@ class Snapshot:
             except Unavailable as error:
                 self._led.telemetry.log.debug("no snapshot", reason=error.reason)
             await asyncio.sleep(INTERVAL_S)
-            num_left, self._num_left = self._num_left, self._led.num_left_queue
-            rate = (self._num_left - num_left) / INTERVAL_S
-            self._drain_rate += _RATE_WEIGHT * (rate - self._drain_rate)
+            self._drain_rate.saw(self._led.num_left_queue)
+            self._token_rate.saw(self._led.num_generated)
 
     def _take(self, now_ms: int) -> PartitionStatus:
         led = self._led
@@ -69,9 +74,11 @@ class Snapshot:
             tenants=_tenants(waiting, running),
             workers=[_worker(worker) for worker in led.workers.values()],
             num_running=len(running),
-            drain_rate=self._drain_rate,
+            drain_rate=self._drain_rate.per_s,
             observed_unix_ms=now_ms,
             positions=self._positions(),
+            tokens_per_s=self._token_rate.per_s,
+            oldest=_oldest([*waiting, *running], led.clock()),
         )
 
     def _positions(self) -> list[QueuePosition]:
@@ -90,9 +97,43 @@ class Snapshot:
             else:
                 wait_s = led.queue.pace.wait_s(position)
                 estimate = "" if wait_s is None else f", est. {wait_s:.1f} s"
-                reason = f"waiting: class {request.priority.name}, position {position}{estimate}"
+                held = led.queue.prefixes.longest(request.prefix)
+                cached = request.known_tokens - request.to_compute(held)
+                known = f", {cached} tokens cached" if cached else ""
+                reason = (
+                    f"waiting: class {request.priority.name}, position {position}{estimate}{known}"
+                )
             found.append(QueuePosition(request.request_id, position, reason))
         return found
+
+
+class _Rate:
+    """How fast a count grows, smoothed; seen each interval."""
+
+    def __init__(self, weight: float, count: int) -> None:
+        self._weight = weight
+        self._count = count
+        self.per_s = 0.0
+
+    def saw(self, count: int) -> None:
+        grown, self._count = count - self._count, count
+        self.per_s += self._weight * (grown / INTERVAL_S - self.per_s)
+
+
+def _oldest(requests: Iterable[LedRequest], now_s: float) -> list[OpenRequest]:
+    found = heapq.nsmallest(NUM_OLDEST, requests, key=lambda request: request.arrival_s)
+    return [
+        OpenRequest(
+            request_id=request.key,
+            tenant=request.header.tenant,
+            priority=request.priority,
+            status=request.status,
+            age_ms=max(0, round((now_s - request.arrival_s) * 1000)),
+            tokens=request.next_seq,
+            worker_id=request.worker_id,
+        )
+        for request in found
+    ]
 
 
 def _classes(waiting: list[LedRequest], now_s: float) -> list[ClassStatus]:

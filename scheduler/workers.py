@@ -135,9 +135,12 @@ class Workers:
             if self._led.requests.get(request.key) is request:
                 self._returns.go_on(request)
 
-    def drain(self, order: DrainOrdered) -> None:
-        """A worker is to take no new work and to leave."""
+    def drain(self, event: DrainOrdered) -> None:
+        """A worker is to take no new work and to leave, unless it has left since, and come back as another."""
+        order = event.order
         worker = self._led.workers.get(order.worker_id)
-        if worker is not None and not worker.is_draining:
+        if worker is None or worker.session.incarnation != order.incarnation:
+            return
+        if not worker.is_draining:
             worker.is_draining = True
             worker.session.send(orders.drain(order.grace_ms))

@@ -7,9 +7,14 @@ import asyncio
 import os
 import secrets
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from common.clock import monotonic_s
+from common.content_filter import CAPABILITY as OUTPUT_FILTER
+from common.content_filter import ContentFilter
+from common.content_plugins import identity_of, load_filters
 from common.grammars import CAPABILITY
 from common.model_card import ModelCard
 from common.server import CannotServe, Runtime, run_service
@@ -76,6 +81,7 @@ async def serve(settings: WorkerSettings, runtime: Runtime) -> None:
         runtime.readiness.set("model", holds=False, detail=text)
 
     progress("starting")
+    filters = load_filters(settings.output_filters, "--output-filters")
     loaded = await load_unless_stopped(settings, progress, runtime.stopping)
     if loaded is None:
         return
@@ -85,9 +91,9 @@ async def serve(settings: WorkerSettings, runtime: Runtime) -> None:
         may_be_accelerator=settings.engine is EngineKind.MODEL and settings.device != "cpu",
     )
     tier = _disk_tier(settings, loaded)
-    thread = EngineThread(_engine(settings, loaded, tier), monotonic_s, exit_crashed)
+    thread = EngineThread(_engine(settings, loaded, tier, filters), monotonic_s, exit_crashed)
     watchdog = StepWatchdog(lambda: thread.status, settings.step_timeout_s, monotonic_s)
-    dialer = _dialer(settings, runtime, loaded, thread)
+    dialer = _dialer(settings, runtime, loaded, _filtered(loaded.card, filters), thread)
     thread.start()
     watchdog.start()
     try:
@@ -137,7 +143,23 @@ def _disk_tier(settings: WorkerSettings, loaded: Loaded) -> DiskTier | None:
         raise CannotServe(f"--disk-cache-dir: {error}") from error
 
 
-def _engine(settings: WorkerSettings, loaded: Loaded, tier: DiskTier | None) -> Engine:
+def _filtered(card: ModelCard, filters: Sequence[ContentFilter]) -> ModelCard:
+    """The card of a worker that judges what it generates: a request goes on only where it is judged alike."""
+    if not filters:
+        return card
+    return replace(
+        card,
+        capabilities=(*card.capabilities, OUTPUT_FILTER),
+        fingerprint=f"{card.fingerprint}+{identity_of(filters)}",
+    )
+
+
+def _engine(
+    settings: WorkerSettings,
+    loaded: Loaded,
+    tier: DiskTier | None,
+    filters: Sequence[ContentFilter],
+) -> Engine:
     limits = EngineLimits(
         max_seqs=settings.max_seqs,
         max_batch_tokens=settings.max_batch_tokens,
@@ -148,15 +170,20 @@ def _engine(settings: WorkerSettings, loaded: Loaded, tier: DiskTier | None) -> 
         cache_ttl_s=settings.cache_ttl_s,
         swap_blocks=settings.swap_memory_mb * MIB // len(loaded.runner.blocks.read(0)),
         park_s=settings.park_s,
+        window_tokens=loaded.card.sliding_window,
     )
-    texts = Texts(loaded.card.tokenizer_json)
+    texts = Texts(loaded.card.tokenizer_json, filters)
     return Engine(loaded.runner, limits, texts.text_of, monotonic_s, loaded.costs, tier)
 
 
 def _dialer(
-    settings: WorkerSettings, runtime: Runtime, loaded: Loaded, thread: EngineThread
+    settings: WorkerSettings,
+    runtime: Runtime,
+    loaded: Loaded,
+    card: ModelCard,
+    thread: EngineThread,
 ) -> Dialer:
-    card, readiness = loaded.card, runtime.readiness
+    readiness = runtime.readiness
     worker_id = settings.worker_id or runtime.instance
     meters = WorkerMeters(
         runtime.metrics,

@@ -108,6 +108,10 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
         help="seconds for running requests when the worker is stopped, as far as stop_grace_s allows",
         check=at_least(0),
     )
+    output_filters: tuple[str, ...] = setting(
+        (),
+        help="content filters over what is generated, NAME or NAME=ARGUMENT: patterns=FILE, or plug-ins",
+    )
     check_quality: str | None = setting(
         None,
         help="print perplexity, variety and size of the model against its unquantized source on this text, and end",

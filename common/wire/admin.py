@@ -50,6 +50,17 @@ def queue_to_pb(partition: Partition, status: PartitionStatus | None) -> pb.Queu
             num_waiting=tenant.num_waiting,
             num_running=tenant.num_running,
         )
+    message.tokens_per_s = status.tokens_per_s
+    for request in status.oldest:
+        shown = message.oldest.add(
+            request_id=request.request_id,
+            tenant=request.tenant,
+            priority=vocabulary.priority_to_pb(request.priority),
+            status=vocabulary.status_to_pb(request.status),
+            tokens=request.tokens,
+            worker_id=request.worker_id,
+        )
+        shown.age.FromMilliseconds(request.age_ms)
     return message
 
 
@@ -80,4 +91,6 @@ def without_time(queue: pb.Queue) -> pb.Queue:
     message.ClearField("observed_at")
     for one in message.classes:
         one.ClearField("oldest_age")
+    for request in message.oldest:
+        request.ClearField("age")
     return message

@@ -13,6 +13,7 @@ def alias_to_pb(alias: Alias) -> pb.ModelAlias:
         alias=alias.name,
         current=[_target_to_pb(target) for target in alias.current],
         fallback=[_target_to_pb(target) for target in alias.fallback],
+        fallback_above_waiting=alias.fallback_above_waiting,
     )
 
 
@@ -22,6 +23,7 @@ def alias_of(message: pb.ModelAlias) -> Alias:
         message.alias,
         tuple(_target_of(target) for target in message.current),
         tuple(_target_of(target) for target in message.fallback),
+        message.fallback_above_waiting if message.HasField("fallback_above_waiting") else None,
     )
 
 

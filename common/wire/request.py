@@ -30,7 +30,7 @@ def encode_body(request: GenerationRequest) -> bytes:
         traceparent=request.trace.traceparent,
         tracestate=request.trace.tracestate,
         baggage=request.baggage,
-    ).SerializeToString()
+    ).SerializeToString(deterministic=True)
 
 
 def parse_body(data: bytes) -> pb.RequestBody:
@@ -85,6 +85,8 @@ def encode_header(header: OrderingHeader) -> bytes:
         has_deadline=header.has_deadline,
         num_choices=header.num_choices,
         is_reserved=header.is_reserved,
+        prefix_hashes=header.prefix_hashes,
+        prefix_step_tokens=header.prefix_step_tokens,
     ).SerializeToString()
 
 
@@ -111,4 +113,6 @@ def decode_header(data: bytes) -> OrderingHeader:
         trace=TraceContext(message.traceparent, message.tracestate),
         has_deadline=message.has_deadline,
         is_reserved=message.is_reserved,
+        prefix_hashes=tuple(message.prefix_hashes),
+        prefix_step_tokens=message.prefix_step_tokens,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from common.domain import Partition, Priority
+from common.request_status import RequestStatus
 from common.wire import vocabulary
 from common.wire.records import UndecodableError
 from headrace.internal.v1 import records_pb2 as pb
@@ -56,6 +57,19 @@ class QueuePosition:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """A request that is open for long."""
+
+    request_id: str
+    tenant: str
+    priority: Priority
+    status: RequestStatus
+    age_ms: int
+    tokens: int
+    worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionStatus:
     """The snapshot."""
 
@@ -68,6 +82,13 @@ class PartitionStatus:
     drain_rate: float
     observed_unix_ms: int
     positions: Sequence[QueuePosition]
+    tokens_per_s: float = 0.0
+    oldest: Sequence[OpenRequest] = ()
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests of all classes that wait."""
+        return sum(one.num_waiting for one in self.classes)
 
     def serves(self, revision: str) -> bool:
         """Whether a worker that takes new requests has this revision."""
@@ -105,6 +126,8 @@ def encode_status(status: PartitionStatus) -> bytes:
             pb.QueuePosition(request_id=one.request_id, position=one.position, reason=one.reason)
             for one in status.positions
         ],
+        tokens_per_s=status.tokens_per_s,
+        oldest=[_open_to_pb(one) for one in status.oldest],
     ).SerializeToString()
 
 
@@ -140,6 +163,32 @@ def decode_status(data: bytes) -> PartitionStatus:
         positions=[
             QueuePosition(one.request_id, one.position, one.reason) for one in message.positions
         ],
+        tokens_per_s=message.tokens_per_s,
+        oldest=[_open_from_pb(one) for one in message.oldest],
+    )
+
+
+def _open_to_pb(one: OpenRequest) -> pb.OpenRequest:
+    return pb.OpenRequest(
+        request_id=one.request_id,
+        tenant=one.tenant,
+        priority=vocabulary.priority_to_pb(one.priority),
+        status=vocabulary.status_to_pb(one.status),
+        age_ms=one.age_ms,
+        tokens=one.tokens,
+        worker_id=one.worker_id,
+    )
+
+
+def _open_from_pb(message: pb.OpenRequest) -> OpenRequest:
+    return OpenRequest(
+        message.request_id,
+        message.tenant,
+        vocabulary.priority_from_pb(message.priority),
+        vocabulary.status_from_pb(message.status),
+        message.age_ms,
+        message.tokens,
+        message.worker_id,
     )
 
 

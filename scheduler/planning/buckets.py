@@ -7,12 +7,11 @@ the head's bucket, every k-th pick ignores buckets, and a head overtaken K times
 from bisect import bisect_left
 
 from scheduler.planning.settings import PlanningSettings
-from scheduler.planning.waiting import WaitingRequest
 
 
-def bucket_of(request: WaitingRequest, settings: PlanningSettings) -> int:
-    """Index of the request's bucket, by the tokens that are still to compute."""
-    return bisect_left(settings.bucket_bounds, request.known_tokens)
+def bucket_of(tokens: int, settings: PlanningSettings) -> int:
+    """Index of the bucket of a request with so many tokens still to compute."""
+    return bisect_left(settings.bucket_bounds, tokens)
 
 
 def bucket_name(bucket: int, bounds: tuple[int, ...]) -> str:

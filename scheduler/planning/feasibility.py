@@ -34,15 +34,15 @@ class Hopeless:
 
 
 def check_deadline(
-    request: WaitingRequest, num_before: int, pace: Pace, now_s: float
+    request: WaitingRequest, to_compute: int, num_before: int, pace: Pace, now_s: float
 ) -> LookAgain | Hopeless:
-    """Whether a waiting request with so many before it can still make its deadline."""
+    """Whether a waiting request with so many tokens to compute, and so many before it, can make its deadline."""
     left_s = request.deadline_s - now_s
     if left_s <= 0:
         return Hopeless("the deadline passed in the queue")
     if not request.has_deadline or request.is_started:
         return LookAgain(request.deadline_s)
-    prefill_s = pace.prefill_s(request.known_tokens)
+    prefill_s = pace.prefill_s(to_compute)
     wait_s = pace.wait_s(num_before) if num_before else None
     if (wait_s or 0.0) / _OPTIMISM + prefill_s >= left_s:
         wait = "" if wait_s is None else f"about {wait_s:.1f} s in the queue and "

@@ -64,12 +64,13 @@ class OutputLengths:
     def reserve(self, request: WaitingRequest) -> int:
         """Tokens to hold back for what a waiting request will still generate."""
         generated = request.known_tokens - request.prompt_tokens
-        return self.left(request.tenant, generated, request.remaining_tokens)
+        return self.left(request.tenant, generated, request.remaining_tokens, request.num_choices)
 
-    def left(self, tenant: str, generated: int, remaining: int) -> int:
+    def left(self, tenant: str, generated: int, remaining: int, num_choices: int = 1) -> int:
         """Tokens that a request probably still generates, having generated some and being allowed ``remaining`` more.
 
-        One that has passed what is likely is expected to go on for a while: a quarter of what it has.
+        Both are of all its choices together, which are taken for equally long. One that has passed what is likely is
+        expected to go on for a while: a quarter of what it has.
         """
-        likely = max(self.likely(tenant) - generated, generated / 4, 1.0)
+        likely = max(self.likely(tenant) * num_choices - generated, generated / 4, num_choices)
         return max(1, min(remaining, round(likely)))

@@ -34,10 +34,11 @@ OVERDUE = "overdue longest"
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A request and why it is the next one."""
+    """A request, why it is the next one, and how many of its tokens its worker probably has."""
 
     request_id: str
     why: str
+    cached_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -49,11 +50,11 @@ class Batch:
     bucket: int | None = None
     picks: list[Pick] = field(default_factory=list)
 
-    def add(self, entry: Entry, why: str) -> None:
+    def add(self, entry: Entry, why: str, cached_tokens: int = 0) -> None:
         """Add a pick; the first one says which bucket the others should be of."""
         if self.bucket is None:
             self.bucket = entry.bucket
-        self.picks.append(Pick(entry.request.request_id, why))
+        self.picks.append(Pick(entry.request.request_id, why, cached_tokens))
 
     def reason(self, bounds: tuple[int, ...]) -> str:
         """Why now and why these, for people."""

@@ -104,7 +104,8 @@ class _Making:
         self._queue = queue
         self._skip = skip
         self._now_s = now_s
-        self._rooms = [Room(worker, queue.settings, queue.lengths) for worker in serving]
+        needs: dict[str, int] = {}
+        self._rooms = [Room(worker, queue.settings, queue.lengths, needs) for worker in serving]
         self._order = OpenOrder(queue, skip)
 
     def assign(self) -> None:
@@ -116,14 +117,20 @@ class _Making:
         self.times_s.append(alone.look_again_s)
         picks = Picks(queue, self._order, self._rooms)
         rooms = {room.worker.worker_id: room for room in self._rooms}
-        turns = [(room.load, worker_id, room) for worker_id, room in rooms.items() if room.is_open]
+        # Among equally loaded ones what holds least is next: caches fill evenly, and hold more together.
+        held = queue.prefixes.num_held
+        turns = [
+            (room.load, held(worker_id), worker_id, room)
+            for worker_id, room in rooms.items()
+            if room.is_open
+        ]
         heapq.heapify(turns)
         num_left = len(queue) - len(self._skip) - len(self.batches)
         while turns and num_left:
-            load, worker_id, room = heapq.heappop(turns)
+            load, num_held, worker_id, room = heapq.heappop(turns)
             if load != room.load:  # it got something that it holds the beginning of
                 if room.is_open:
-                    heapq.heappush(turns, (room.load, worker_id, room))
+                    heapq.heappush(turns, (room.load, num_held, worker_id, room))
                 continue
             batch = self._batch_for(room, picks)
             found = None if batch is None else picks.next_for(room, batch)
@@ -132,7 +139,7 @@ class _Making:
             num_left -= 1
             self._place(*found, room, rooms, batch)
             if room.is_open:
-                heapq.heappush(turns, (room.load, worker_id, room))
+                heapq.heappush(turns, (room.load, num_held, worker_id, room))
 
     def _batch_for(self, room: Room, picks: Picks) -> Batch | None:
         """The batch that ``room`` has or starts; None: there is nothing for it now."""
@@ -157,7 +164,7 @@ class _Making:
         if cached_tokens:
             why = f"{why}, {cached_tokens} tokens cached"
         self.batches[batch.worker_id] = batch
-        batch.add(entry, why)
+        batch.add(entry, why, cached_tokens)
         best.take(request, cached_tokens)
 
     def preempt(self, expired: Mapping[str, str]) -> None:

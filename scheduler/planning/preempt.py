@@ -56,7 +56,7 @@ def plan_preemptions(
     """Who makes room for the first of ``waiting``, which the plan could not place, highest class first."""
     plan = Preemptions([])
     # Room that is being made is for the first ones.
-    num_leaving = sum(one.is_leaving for room in rooms for one in room.worker.running)
+    num_leaving = sum(room.worker.num_leaving for room in rooms)
     for entry in islice(waiting, settings.max_preempting):
         if num_leaving:
             num_leaving -= 1
@@ -140,7 +140,7 @@ def _enough(room: Room, entry: Entry, able: list[Running]) -> list[Running] | No
         if seqs <= 0 and blocks <= 0:
             break
         victims.append(one)
-        seqs -= 1
+        seqs -= one.num_seqs
         blocks -= room.blocks_of(one.known_tokens)
     if seqs > 0 or blocks > 0 or not 0 < len(victims) <= _MAX_VICTIMS:
         return None

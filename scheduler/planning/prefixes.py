@@ -3,11 +3,11 @@
     prompt   | block 0 | block 1 | block 2 | rest        each block's hash includes those before it
     hashes       h0        h1        h2                  so a worker with h2 that lacks h1 is of no use beyond h0
 
-Workers report the blocks that became reusable and those that were evicted. An index that is behind costs a
+Requests name every block of a short prompt and some of a long one, in this order. Workers report the blocks that became reusable and those that were evicted. An index that is behind costs a
 recomputation and never a wrong token: the worker looks for itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class PrefixIndex:
@@ -15,7 +15,8 @@ class PrefixIndex:
 
     def __init__(self) -> None:
         """No worker holds anything."""
-        self._holders: dict[int, set[str]] = {}
+        # In the order in which they came to hold it: what is looked at first must not be a matter of chance.
+        self._holders: dict[int, dict[str, None]] = {}
         self._held: dict[str, set[int]] = {}
 
     def __len__(self) -> int:
@@ -30,7 +31,7 @@ class PrefixIndex:
                 self._drop(block, worker_id)
         for block in added:
             held.add(block)
-            self._holders.setdefault(block, set()).add(worker_id)
+            self._holders.setdefault(block, {})[worker_id] = None
 
     def num_held(self, worker_id: str) -> int:
         """Blocks that a worker holds, as far as it has told."""
@@ -41,21 +42,35 @@ class PrefixIndex:
         for block in self._held.pop(worker_id, ()):
             self._drop(block, worker_id)
 
-    def num_cached(self, prefix: Sequence[int]) -> Mapping[str, int]:
-        """How many leading blocks of ``prefix`` each worker holds; workers that hold none are not named."""
-        found: dict[str, int] = {}
-        left: set[str] | None = None
+    def longest(self, prefix: Sequence[int]) -> int:
+        """How many leading blocks of ``prefix`` somebody holds, each of them: no worker holds more."""
+        holders = self._holders
         for index, block in enumerate(prefix):
-            holders = self._holders.get(block)
-            left = set(holders or ()) if left is None else left & (holders or set())
-            if not left:
-                break
-            for worker_id in left:
-                found[worker_id] = index + 1
-        return found
+            if block not in holders:
+                return index
+        return len(prefix)
+
+    def num_cached(self, worker_id: str, prefix: Sequence[int]) -> int:
+        """How many leading blocks of ``prefix`` a worker holds."""
+        held = self._held.get(worker_id)
+        if not held:
+            return 0
+        for index, block in enumerate(prefix):
+            if block not in held:
+                return index
+        return len(prefix)
+
+    def holders(self, prefix: Sequence[int]) -> Iterator[str]:
+        """Workers that hold any of ``prefix``, those first that hold its longest beginning, as far as one block tells."""
+        named: set[str] = set()
+        for block in reversed(prefix[: self.longest(prefix)]):
+            for worker_id in self._holders[block]:
+                if worker_id not in named:
+                    named.add(worker_id)
+                    yield worker_id
 
     def _drop(self, block: int, worker_id: str) -> None:
         holders = self._holders[block]
-        holders.discard(worker_id)
+        del holders[worker_id]
         if not holders:
             del self._holders[block]

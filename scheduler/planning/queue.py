@@ -60,7 +60,7 @@ class WaitingQueue:
             request=request,
             number=self._next_number,
             due_s=due_s(request, self.settings),
-            bucket=bucket_of(request, self.settings),
+            bucket=bucket_of(self._to_compute(request), self.settings),
         )
         self._next_number += 1
         self._entries[request.request_id] = entry
@@ -155,9 +155,10 @@ class WaitingQueue:
     def expire(self, now_s: float) -> Mapping[str, str]:
         """Requests that miss their deadline wherever they stand, and why (rule 1); named again until they are removed."""
         for entry in self._deadlines.pop_due(now_s):
-            verdict = check_deadline(entry.request, 0, self.pace, now_s)
+            request = entry.request
+            verdict = check_deadline(request, self._to_compute(request), 0, self.pace, now_s)
             if isinstance(verdict, Hopeless):
-                self._expired[entry.request.request_id] = verdict.reason
+                self._expired[request.request_id] = verdict.reason
             else:
                 self._deadlines.set(entry, verdict.at_s)
                 self._doubtful.append(entry)
@@ -168,10 +169,13 @@ class WaitingQueue:
         doubtful, self._doubtful = self._doubtful, []
         found: dict[str, str] = {}
         for entry in doubtful:
-            request_id = entry.request.request_id
+            request = entry.request
+            request_id = request.request_id
             if request_id in picked:
                 continue
-            verdict = check_deadline(entry.request, self.num_before(entry), self.pace, now_s)
+            verdict = check_deadline(
+                request, self._to_compute(request), self.num_before(entry), self.pace, now_s
+            )
             if isinstance(verdict, Hopeless):
                 found[request_id] = self._expired[request_id] = verdict.reason
         return found
@@ -179,6 +183,10 @@ class WaitingQueue:
     def next_expiry_s(self) -> float | None:
         """When the next request expires."""
         return self._deadlines.next_s()
+
+    def _to_compute(self, request: WaitingRequest) -> int:
+        """Tokens of a request to compute, if it goes where most of its prompt is cached."""
+        return request.to_compute(self.prefixes.longest(request.prefix))
 
     def _enter(self, entry: Entry) -> None:
         key, level = entry.request.lane_key, entry.request.priority

@@ -23,8 +23,8 @@ class WaitingRequest:
     ``model_revision`` accepts any. Every request has a deadline; ``has_deadline`` says that its caller set it.
     ``num_choices`` are sequences, each with a slot of its own; tokens are counted over all of them.
     ``alone``: workers died under it, and it goes only where nothing else runs. ``is_charged``: its tenant has
-    paid for the prompt (``fairness``), because it was started before. ``prefix`` are the hashes of the prompt's full
-    blocks.
+    paid for the prompt (``fairness``), because it was started before. ``prefix`` names beginnings of the prompt, each
+    ``prefix_step_tokens`` longer than the one before.
     """
 
     request_id: str
@@ -43,6 +43,7 @@ class WaitingRequest:
     alone: bool = False
     is_charged: bool = False
     prefix: tuple[int, ...] = ()
+    prefix_step_tokens: int = 0
 
     @property
     def is_started(self) -> bool:
@@ -53,6 +54,10 @@ class WaitingRequest:
     def remaining_tokens(self) -> int:
         """Tokens that may still be generated."""
         return self.max_tokens - (self.known_tokens - self.prompt_tokens)
+
+    def to_compute(self, num_held: int) -> int:
+        """Tokens that a worker computes which holds so many of the beginnings: at least the last one."""
+        return max(1, self.known_tokens - num_held * self.prefix_step_tokens)
 
     @property
     def lane_key(self) -> LaneKey:

@@ -17,6 +17,7 @@ from worker.engine.runner import Draw, Row
 from worker.engine.seen_tokens import SeenTokens
 from worker.model.checkpoint import find_checkpoint
 from worker.model.load import load_model
+from worker.sampling.kernel_draw import KernelDraw
 from worker.sampling.sampler import sample
 
 NUM_ROWS = 64
@@ -60,6 +61,7 @@ def main() -> None:
     )
     prompts = texts(find_checkpoint(settings, lambda _: None), NUM_ROWS, PROMPT_TOKENS)
     decoder: Any = load_model(settings, lambda _: None).runner.decoder  # type: ignore[attr-defined]
+    draw_tokens = KernelDraw(decoder)
     tables = [range(i * each, (i + 1) * each) for i in range(NUM_ROWS)]
     for prompt, table in zip(prompts, tables, strict=True):
         decoder.logits([Row(prompt[:-1], 0, table, None)], [0])
@@ -76,7 +78,7 @@ def main() -> None:
             logits = torch.from_numpy(decoder.logits(rows, range(NUM_ROWS)))
             steps.append(time.perf_counter() - began)
             began = time.perf_counter()
-            sample(logits, wanted[kind])
+            sample(logits, wanted[kind], draw_tokens)
             times[kind].append(time.perf_counter() - began)
     step = statistics.median(steps)
     print(f"{'decode step':28} {step * 1e3:7.2f} ms")

@@ -66,13 +66,20 @@ def english(rng: random.Random, num_sentences: int) -> str:
     return " ".join(parts)
 
 
-async def make_workload(client: AsyncClient, model: str, *, seed: int = 7) -> Workload:
-    """The workload for a model's own tokenizer; lengths are ``random.Random(seed).randint(50, 500)``."""
+def texts(seed: int) -> list[tuple[str, int]]:
+    """What prompts are cut from, and how many tokens of it: ``random.Random(seed).randint(50, 500)``."""
     rng = random.Random(seed)
     lengths = [rng.randint(50, 500) for _ in range(NUM_REQUESTS)]
+    return [
+        (f"{number * 37 + seed} notes. " + english(rng, length // 8 + 8), length)
+        for number, length in enumerate(lengths)
+    ]
+
+
+async def make_workload(client: AsyncClient, model: str, *, seed: int = 7) -> Workload:
+    """The workload for a served model's own tokenizer."""
     prompts = []
-    for number, length in enumerate(lengths):
-        text = f"{number * 37 + seed} notes. " + english(rng, length // 8 + 8)
+    for text, length in texts(seed):
         counted = await client.count_tokens(text, model=model, return_token_ids=True)
         assert len(counted.token_ids) >= length
         prompts.append(list(counted.token_ids)[:length])

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from tests.soak.bodies import draw_bodies
 from tests.soak.run import Soak, resident_mib
-from tests.soak.runners import KINDS, make_runner
+from tests.soak.runners import KINDS, WINDOW_TOKENS, make_runner
 from worker.kv.disk_tier import DiskTier
 
 POOL_TOKENS = 256  # 1.2 times what the largest request needs, choices counted
@@ -43,7 +43,7 @@ def soak(kind: str, seed: int, duration_s: float, folder: Path, logs: list) -> i
     tier = DiskTier(
         folder / "tier", "f", max_bytes=4 << 20, block_bytes=len(runner.blocks.read(0))
     )
-    run = Soak(seed, bodies, runner, tier)
+    run = Soak(seed, bodies, runner, tier, window_tokens=WINDOW_TOKENS[kind])
     began_s, told_s, settled_mib = time.monotonic(), 0.0, 0.0
 
     def goes_on() -> bool:

@@ -37,13 +37,21 @@ class Soak:
     """One engine, its requests, and what it said of them."""
 
     def __init__(
-        self, seed: int, bodies: list[Body], runner: PagedRunner, lower: LowerTier | None = None
+        self,
+        seed: int,
+        bodies: list[Body],
+        runner: PagedRunner,
+        lower: LowerTier | None = None,
+        *,
+        window_tokens: int = 0,
     ) -> None:
         """Nothing runs yet. Copies and computation cost about the same, so that both ways of making room are taken."""
         self._rng = random.Random(seed)
         self._bodies = bodies
         self._clock = FakeClock()
-        limits = replace(LIMITS, swap_blocks=30, park_s=60.0, cache_ttl_s=300.0)
+        limits = replace(
+            LIMITS, swap_blocks=30, park_s=60.0, cache_ttl_s=300.0, window_tokens=window_tokens
+        )
         costs = StepCosts(token_s=1.0, context_tokens=100, block_copy_s=10.0)
         self.engine = Engine(runner, limits, TEXTS.text_of, self._clock, costs, lower)
         self._open: dict[str, _Open] = {}

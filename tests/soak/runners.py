@@ -10,6 +10,8 @@ from worker.simulated.settings import SimulatedSettings
 
 KINDS = ("simulated", "generic", "lean")
 BLOCK_TOKENS = {"simulated": 8, "generic": 8, "lean": 16}
+WINDOW_TOKENS = {"simulated": 0, "generic": 0, "lean": 24}
+_FAMILIES = {"generic": "llama", "lean": "mistral"}
 
 
 def make_runner(kind: str, folder: Path, num_tokens: int) -> PagedRunner:
@@ -34,7 +36,7 @@ def _load(kind: str, folder: Path, num_blocks: int, block_size: int) -> PagedRun
 
     is_lean = kind == "lean"
     settings = ModelSettings(
-        model=str(make_tiny_model("llama", folder / kind)),
+        model=str(make_tiny_model(_FAMILIES[kind], folder / kind)),
         quantization=Quantization.INT8 if is_lean else Quantization.NONE,
         dtype=None if is_lean else "float32",
         runner=RunnerKind.LEAN if is_lean else RunnerKind.GENERIC,

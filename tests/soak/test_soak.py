@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from tests.soak.__main__ import POOL_TOKENS
 from tests.soak.bodies import draw_bodies
 from tests.soak.run import Soak
-from tests.soak.runners import make_runner
+from tests.soak.runners import WINDOW_TOKENS, make_runner
 from tests.support.time_scale import scaled
 from worker.kernels.library import KernelsMissing, instruction_sets
 from worker.kv.disk_tier import DiskTier
@@ -43,7 +43,7 @@ def test_everything_at_once_alters_nothing(
     tier = DiskTier(
         tmp_path / "tier", "f", max_bytes=4 << 20, block_bytes=len(runner.blocks.read(0))
     )
-    soak = Soak(seed, bodies, runner, tier)
+    soak = Soak(seed, bodies, runner, tier, window_tokens=WINDOW_TOKENS[kind])
     soak.run(lambda: soak.counts["steps"] < num_steps)
     tier.close(10)
     seen = {name for name, count in soak.counts.items() if count}

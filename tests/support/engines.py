@@ -35,6 +35,7 @@ def make_engine(
     cache_ttl_s: float = float("inf"),
     swap_blocks: int = 0,
     park_s: float = float("inf"),
+    window_tokens: int = 0,
     costs: StepCosts | None = None,
     lower: LowerTier | None = None,
 ) -> Engine:
@@ -50,6 +51,7 @@ def make_engine(
         cache_ttl_s=cache_ttl_s,
         swap_blocks=swap_blocks,
         park_s=park_s,
+        window_tokens=window_tokens,
     )
     runner = runner or SimulatedRunner(settings)
     return Engine(runner, limits, TEXTS.text_of, clock or FakeClock(), costs, lower)

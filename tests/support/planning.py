@@ -1,6 +1,6 @@
 """Requests and workers for the planner's tests, with unremarkable values for what a test does not care about."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from common.domain import Priority
 from scheduler.planning.fit import WorkerView
@@ -18,6 +18,7 @@ _REQUEST = WaitingRequest(
     known_tokens=10,
     arrival_s=0.0,
     deadline_s=900.0,
+    prefix_step_tokens=16,
 )
 _WORKER = WorkerView(
     worker_id="w",
@@ -32,6 +33,20 @@ _WORKER = WorkerView(
     kv_blocks=1000,
     model_revision="r",
 )
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A running request."""
+
+    key: str
+    priority: Priority = Priority.NORMAL
+    since_s: float = 0.0
+    known_tokens: int = 100
+    has_sent: bool = True
+    num_preempted: int = 0
+    is_leaving: bool = False
+    num_seqs: int = 1
 
 
 def make_request(request_id: str, **changes) -> WaitingRequest:

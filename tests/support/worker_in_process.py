@@ -50,6 +50,7 @@ async def running_worker(
     *,
     settings: SimulatedSettings | None = None,
     max_seqs: int = 8,
+    worker_id: str = "worker-1",
     wrap: Callable[[PagedRunner], PagedRunner] = lambda runner: runner,
 ) -> AsyncIterator[InProcessWorker]:
     """A worker that dials ``addresses``."""
@@ -61,11 +62,11 @@ async def running_worker(
     tracing = Tracing(Resource({}), SimpleSpanProcessor(spans))
     parts = SessionParts(
         identity=WorkerIdentity(
-            "worker-1", "0" * 16, simulated_card(settings), settings.kv_blocks,
+            worker_id, "0" * 16, simulated_card(settings), settings.kv_blocks,
             settings.block_size, max_seqs, 64,
         ),
         engine=thread,
-        live=LiveRequests(tracing, model=settings.model, worker_id="worker-1"),
+        live=LiveRequests(tracing, model=settings.model, worker_id=worker_id),
         clock=monotonic_s,
         on_step=lambda report: None,
         on_welcome=lambda scheduler_id: None,

@@ -56,7 +56,7 @@ class Engine:
         """An idle engine over an empty cache; ``costs`` are what was measured of ``runner``."""
         self.pool = BlockPool(runner.num_blocks, runner.block_size)
         self.cache = PrefixCache(self.pool, limits.cache_ttl_s)
-        self._memory = KvMemory(self.pool, self.cache, runner.blocks, lower)
+        self._memory = KvMemory(self.pool, self.cache, runner.blocks, lower, limits.window_tokens)
         self._runner = runner
         self._limits = limits
         self._new_text = new_text
@@ -211,6 +211,7 @@ class Engine:
                 drawn[sequence] = told_of(sequence, result)
         for group in self._roster.running:
             self._memory.fork(group)
+            self._memory.give_back_unseen(group)
         outputs = tuple(self._part(drawn))
         returned, self._returned = tuple(self._returned), []
         num_preempted, swapped_blocks = self._parking.take_counts()

@@ -13,7 +13,8 @@ class EngineLimits:
 
     ``max_share_tokens`` bounds one prompt's part of a step while others run or wait. A cached block that nobody wanted
     for ``cache_ttl_s`` is given up. Contents of at most ``swap_blocks`` blocks are kept in host memory for groups that made
-    room; a group that waits longer than ``park_s`` to go on is given back, since another worker may have room.
+    room; a group that waits longer than ``park_s`` to go on is given back, since another worker may have room. No layer
+    looks further back than ``window_tokens``, itself included; 0 where one sees everything.
     """
 
     max_seqs: int
@@ -25,6 +26,7 @@ class EngineLimits:
     cache_ttl_s: float = float("inf")
     swap_blocks: int = 0
     park_s: float = float("inf")
+    window_tokens: int = 0
 
     def __post_init__(self) -> None:
         # Every running sequence must find room to decode in every step.

@@ -14,6 +14,7 @@ from worker.engine.lower_tier import LowerTier
 from worker.engine.report import CacheReport
 from worker.engine.saved_blocks import SavedBlocks
 from worker.engine.sequence import Sequence
+from worker.kv.block_table import GONE
 from worker.kv.blocks import BlockPool
 from worker.kv.prefix_cache import PrefixCache
 
@@ -39,8 +40,13 @@ class KvMemory:
         cache: PrefixCache,
         store: BlockStore,
         lower: LowerTier | None = None,
+        window_tokens: int = 0,
     ) -> None:
-        """Over a pool in which everything is free; what leaves the cache goes to ``lower``."""
+        """Over a pool in which everything is free; what leaves the cache goes to ``lower``.
+
+        A token sees ``window_tokens`` back, itself included; 0 for all.
+        """
+        self._window_tokens = window_tokens
         self.pool = pool
         self.cache = cache
         self._store = store
@@ -96,10 +102,21 @@ class KvMemory:
             sequence.num_computed = wanted
             sequence.follows = None
 
+    def give_back_unseen(self, group: SequenceGroup) -> None:
+        """Free what lies before the window of every token to come.
+
+        Not while a prompt is computed: its blocks are published behind its end, and followers copy the last of them.
+        """
+        if not self._window_tokens:
+            return
+        for sequence in group.live:
+            if sequence.is_decoding and sequence.num_generated:
+                sequence.blocks.release_before(sequence.num_computed + 1 - self._window_tokens)
+
     def save(self, group: SequenceGroup) -> None:
         """Copy what the group's blocks hold to host memory, and free the blocks."""
         tables = {s.index: list(s.blocks.block_ids) for s in group.live}
-        held = dict.fromkeys(block_id for table in tables.values() for block_id in table)
+        held = dict.fromkeys(block_id for s in group.live for block_id in s.blocks.held)
         contents = {block_id: self._store.read(block_id) for block_id in held}
         group.saved = SavedBlocks(contents, tables)
         group.release()
@@ -126,9 +143,10 @@ class KvMemory:
         for old, new in moved.items():
             self._store.write(new, saved.contents[old])
         for sequence in live:
-            table = [moved[old] for old in saved.tables[sequence.index]]
-            self.pool.share(table)
-            sequence.blocks.begin_with(table)
+            sequence.blocks.begin_with(
+                [moved.get(old, GONE) for old in saved.tables[sequence.index]]
+            )
+            self.pool.share(sequence.blocks.held)
             sequence.num_published = 0
         self.pool.release(blocks)  # each is held by the sequences now
         for sequence in live:
@@ -142,13 +160,13 @@ class KvMemory:
         if sequence.num_computed // self.pool.block_size <= sequence.num_published:
             return  # most steps fill no block
         keys = sequence.keys(sequence.num_computed)
-        for index in range(sequence.num_published, len(keys)):
+        for index in range(max(sequence.num_published, sequence.blocks.num_gone), len(keys)):
             self.cache.publish(keys[index], sequence.blocks.block_ids[index])
             sequence.num_published = index + 1
 
     def distrust(self, sequence: Sequence) -> None:
         """Its row failed: nothing that it computed or looked at is found any more."""
-        self.cache.withdraw(sequence.blocks.block_ids)
+        self.cache.withdraw(sequence.blocks.held)
 
     def report(self) -> CacheReport:
         """What became of the prefix cache since the last call."""
@@ -166,7 +184,7 @@ class KvMemory:
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
         """Assert that these sequences hold exactly the blocks that are not free, and that the index is sound."""
         everybody = list(sequences)
-        self.pool.check_integrity(s.blocks.block_ids for s in everybody)
+        self.pool.check_integrity(s.blocks.held for s in everybody)
         self.cache.check_integrity()
         for sequence in everybody:
             assert sequence.num_computed <= sequence.blocks.capacity_tokens

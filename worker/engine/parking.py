@@ -83,7 +83,7 @@ class Parking:
     def _park(self, group: SequenceGroup, now_s: float) -> None:
         self.num_preempted += 1
         group.parked_since_s = now_s
-        num_blocks = len({b for s in group.live for b in s.blocks.block_ids})
+        num_blocks = len({b for s in group.live for b in s.blocks.held})
         in_use = sum(len(other.saved) for other in self._roster.waiting if other.saved is not None)
         has_room = in_use + num_blocks <= self._limits.swap_blocks
         if has_room and self._costs.saves_time(num_blocks, group.num_computed):

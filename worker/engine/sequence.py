@@ -14,7 +14,7 @@ from collections.abc import Sequence as Keys
 from common.domain import FinishReason
 from common.logprobs import Logprobs, TokenLogprob
 from common.records import Failure
-from worker.engine.ending import EndRule
+from worker.engine.ending import Ending, EndRule
 from worker.engine.job import Job
 from worker.engine.report import Finish
 from worker.engine.runner import Draw, TokenScores
@@ -58,7 +58,7 @@ class Sequence:
         if self.num_generated:  # by an earlier dispatch, which computed all but the last
             self.num_reached = self.num_known - 1
         if 0 < rule.max_generated <= self.num_generated:
-            self.end(FinishReason.LENGTH)
+            self._end_by_itself(Ending(FinishReason.LENGTH))
 
     def keys(self, num_tokens: int) -> Keys[bytes]:
         """The prefix keys of the full blocks among its first ``num_tokens`` tokens; none if it shares nothing."""
@@ -123,7 +123,7 @@ class Sequence:
         self.num_computed += num_tokens
         self.num_reached = max(self.num_reached, self.num_computed)
         if not self._rule.max_generated and not self.num_pending:
-            self.end(FinishReason.LENGTH)
+            self._end_by_itself(Ending(FinishReason.LENGTH))
 
     def scored(self, scores: Iterable[TokenScores]) -> None:
         """Log probabilities of the next tokens of the prompt."""
@@ -154,9 +154,19 @@ class Sequence:
             delta = self._text.push(token_id, may_stop=self._rule.may_stop(count))
             text = delta.text
             ending = self._rule.of_text(delta.matched_stop, count, is_complete=self._is_complete)
-        if ending is not None:
-            self.finish = Finish(ending.reason, ending.matched_stop, self._text.flush())
+        if ending is not None or self._text.is_refused:
+            self._end_by_itself(ending)
         return text
+
+    def _end_by_itself(self, ending: Ending | None) -> None:
+        if self.finish is not None:
+            return
+        held = self._text.flush()
+        # Asked behind the flush: what was held back may hold what is refused.
+        if ending is None or self._text.is_refused:
+            self.finish = Finish(FinishReason.CONTENT_FILTER, text=held)
+        else:
+            self.finish = Finish(ending.reason, ending.matched_stop, held)
 
     @property
     def _is_complete(self) -> bool:

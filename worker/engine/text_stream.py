@@ -23,6 +23,11 @@ class TextStream(Protocol):
         """The bytes that a token stands for, in whatever text."""
         ...
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether a content filter cut the text off; what is pushed behind that is not told."""
+        ...
+
     def flush(self) -> str:
         """At the end: what was held back for a character or a stop string that did not come."""
         ...

@@ -2,10 +2,13 @@
 
 import ctypes
 import functools
+import sys
 from pathlib import Path
 
 from worker.kernels.structs import ABI, Linear, Model, Step
 
+# Beside this file in a wheel; an editable installation keeps it in the environment (see setup.py).
+_FOLDERS = (Path(__file__).parent, Path(sys.prefix) / "lib/headrace")
 _POINTER = ctypes.c_void_p
 _INT = ctypes.c_int32
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
@@ -16,6 +19,8 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "hk_engine_free": (None, [_POINTER]),
     "hk_engine_threads": (_INT, [_POINTER]),
     "hk_run": (_INT, [_POINTER, ctypes.POINTER(Model), ctypes.POINTER(Step)]),
+    "hk_sample": (None, [_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER]),
+    "hk_sample_scratch": (ctypes.c_int64, [_INT]),
     "hk_part_times": (None, [_POINTER, _POINTER]),
     "hk_pack_int8": (None, [_POINTER, _INT, _INT, _POINTER]),
     "hk_pack_bfloat16": (None, [_POINTER, _INT, _INT, _POINTER]),
@@ -53,7 +58,7 @@ def load() -> ctypes.CDLL:
     Raises:
         KernelsMissing: it was not built, or from other sources than these.
     """
-    found = sorted(Path(__file__).parent.glob("_native*.so"))
+    found = [path for folder in _FOLDERS for path in sorted(folder.glob("_native*.so"))]
     if not found:
         raise KernelsMissing("the CPU kernels were not built: no C++ compiler at installation")
     try:

@@ -10,10 +10,10 @@ import torch
 from worker.engine.model_settings import ModelSettings
 from worker.model.tokenizer import TokenizerParts
 
-GENERIC_KERNELS = "generic-1"
+GENERIC_KERNELS = "generic-2"
 """The arithmetic of the generic runner; raise the number when a change can alter a token."""
 
-_SAMPLING = "sampling-2"
+_SAMPLING = "sampling-3"
 """The arithmetic from logits to tokens; the same rule."""
 
 _WHOLE_FILE_BYTES = 16 << 20

@@ -4,11 +4,15 @@
     batch    │ a a a       │ b    │ c    │ .
     slots    │ A's blocks  │ B's  │ C's  │ sink
 
-Rows of one token share a padded gather (``OneToken``); longer rows are attended one by one (``Chunk``).
+Rows of one token share a padded gather (``OneToken``); longer rows are attended one by one, piece by piece (``Chunk``).
 Layers with the same window share a plan, built when the first of them asks.
+
+Products over another number of keys may sum in another order: the same context padded to 192 and to 256 keys has other
+last bits on some CPUs. So the number of keys that a token is computed with follows from its position alone
+(``padded_length``): neither from who is in its batch, nor from how much of its row is computed at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,11 +24,14 @@ from worker.kv.cache import PagedCache
 MIN_ROWS = 4
 """torch's matrix products take another path for one or two rows, with other last bits; so no step has fewer."""
 
-LENGTH_STEP = 64
-"""Padded context lengths are multiples of this, so that the order of summation does not follow batch mates."""
+_SHORTEST, _LONGEST_STEP = 64, 512
+"""Padded context lengths: powers of two from the first to the second, then multiples of the second."""
 
 QUERY_STEP = 32
-"""Padded chunks are multiples of this: torch's attention takes queries by 32 or more, a shorter rest another way."""
+"""Padded pieces are multiples of this: torch's attention takes queries by 32 or more, a shorter rest another way."""
+
+_MOST_QUERIES = 128
+"""In one piece: with 192 and more, torch's attention takes queries in larger blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,7 @@ class OneToken:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One row that computes several tokens."""
+    """Several tokens of one row, whose contexts are padded to the same length."""
 
     first: int
     last: int
@@ -102,23 +109,23 @@ class StepLayout:
             longer = [i for i, row in enumerate(self.rows) if len(row.token_ids) > 1]
             self._plans[window] = AttentionPlan(
                 [self._one_token(group, window) for group in self._by_length(single, window)],
-                [self._chunk(i, window) for i in longer],
+                [piece for i in longer for piece in self._pieces(i, window)],
             )
         return self._plans[window]
 
     def _by_length(self, rows: Sequence[int], window: int | None) -> list[list[int]]:
-        """Rows whose padded contexts are equal to the power of two, so that short ones do not pay for long ones."""
+        """Rows whose contexts are padded to the same length."""
         groups: dict[int, list[int]] = {}
         for i in rows:
-            row = self.rows[i]
-            length = row.start + 1 - _first_seen(row.start, window)
-            groups.setdefault(max(length - 1, LENGTH_STEP - 1).bit_length(), []).append(i)
+            start = self.rows[i].start
+            length = start + 1 - _first_seen(start, window)
+            groups.setdefault(padded_length(length), []).append(i)
         return [groups[key] for key in sorted(groups)]
 
     def _one_token(self, rows: Sequence[int], window: int | None) -> OneToken:
         starts = [_first_seen(self.rows[i].start, window) for i in rows]
         lengths = [self.rows[i].start + 1 - start for i, start in zip(rows, starts, strict=True)]
-        padded = _round_up(max(lengths), LENGTH_STEP)
+        padded = padded_length(max(lengths))
         slots = np.full((len(rows), padded), self.cache.zero_slot, np.int64)
         hidden = np.ones((len(rows), 1, 1, padded), bool)
         for line, (i, start, length) in enumerate(zip(rows, starts, lengths, strict=True)):
@@ -127,16 +134,23 @@ class StepLayout:
         index = np.asarray([self._offsets[i] for i in rows], np.int64)
         return OneToken(self._tensor(index), self._tensor(slots), self._mask(hidden))
 
-    def _chunk(self, index: int, window: int | None) -> Chunk:
-        row = self.rows[index]
-        first, last = self._offsets[index], self._offsets[index + 1]
-        end = row.start + last - first
-        start = _first_seen(row.start, window)
+    def _pieces(self, index: int, window: int | None) -> Iterator[Chunk]:
+        row, offset = self.rows[index], self._offsets[index]
+        begin, end = row.start, row.start + len(row.token_ids)
+        while begin < end:
+            stop = min(end, begin + _MOST_QUERIES, padded_length(begin + 1))
+            yield self._chunk(row, offset + begin - row.start, begin, stop, window)
+            begin = stop
+
+    def _chunk(self, row: Row, first: int, begin: int, end: int, window: int | None) -> Chunk:
+        """The tokens at positions ``begin`` .. ``end`` - 1 of a row, the first of them at ``first`` in the batch."""
+        last = first + end - begin
+        start = _first_seen(begin, window)
         length = end - start
-        slots = np.full(_round_up(length, LENGTH_STEP), self.cache.zero_slot, np.int64)
+        slots = np.full(padded_length(length), self.cache.zero_slot, np.int64)
         slots[:length] = self._slots(row, start, end)
-        # Padding queries go on behind the row's end; what they yield is thrown away.
-        query = np.arange(row.start, row.start + _round_up(last - first, QUERY_STEP))[:, None]
+        # Padding queries go on behind the piece's end; what they yield is thrown away.
+        query = np.arange(begin, begin + _round_up(end - begin, QUERY_STEP))[:, None]
         seen = np.arange(start, start + len(slots))[None, :]
         hidden = seen > query
         if window is not None:
@@ -158,6 +172,13 @@ class StepLayout:
 
     def _tensor(self, array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+
+def padded_length(length: int) -> int:
+    """The number of keys with which a context of ``length`` tokens is computed."""
+    if length <= _LONGEST_STEP:
+        return max(_SHORTEST, 1 << (length - 1).bit_length())
+    return _round_up(length, _LONGEST_STEP)
 
 
 def _first_seen(position: int, window: int | None) -> int:

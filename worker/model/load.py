@@ -14,7 +14,7 @@ decoder, since processors and compilers differ; where they fail, the generic run
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
@@ -25,6 +25,7 @@ from common.model_card import ModelCard
 from worker.engine.block_store import PagedRunner
 from worker.engine.model_settings import KvDtype, ModelSettings, RunnerKind
 from worker.engine.runner import Draw, ModelRunner, Row
+from worker.kernels.library import KernelsMissing
 from worker.kv.cache import LayerShape, PagedCache
 from worker.model import attention, card, identity
 from worker.model.checkpoint import find_checkpoint
@@ -39,6 +40,11 @@ from worker.model.stored import settle
 from worker.model.support import check_config, check_layers
 from worker.model.tokenizer import read_tokenizer
 from worker.model.weights import load_decoder
+from worker.sampling.kernel_draw import KernelDraw, KernelTeam
+from worker.sampling.torch_draw import draw_by_torch
+
+if TYPE_CHECKING:
+    from worker.sampling.sampler import DrawTokens
 
 Progress = Callable[[str], None]
 
@@ -207,7 +213,15 @@ def _load_generic(
     check_layers(config, layers)
     cache = _make_cache(settings, decoder, layers, context_tokens, progress)
     self_check(decoder, layers, context_tokens=context_tokens)
-    return _Computing(TorchRunner(decoder, cache), layers, dtype, identity.GENERIC_KERNELS)
+    draw_tokens: DrawTokens = draw_by_torch
+    kernels = identity.GENERIC_KERNELS
+    if device.type == "cpu":
+        try:
+            draw_tokens = KernelDraw(KernelTeam(torch.get_num_threads()))
+            kernels += ", drawing kernels"
+        except KernelsMissing as missing:
+            progress(f"tokens are drawn by torch: {missing}")
+    return _Computing(TorchRunner(decoder, cache, draw_tokens), layers, dtype, kernels)
 
 
 def _make_cache(

@@ -13,13 +13,18 @@ from worker.model.decoder import Decoder
 from worker.model.layout import StepLayout
 from worker.model.memory_errors import told_as_memory_error
 from worker.model.scoring import run_rows
+from worker.sampling.sampler import DrawTokens
+from worker.sampling.torch_draw import draw_by_torch
 
 
 class TorchRunner:
     """Runs any decoder that has passed the checks of ``worker.model.support`` over a paged cache."""
 
-    def __init__(self, decoder: Decoder, cache: PagedCache) -> None:
+    def __init__(
+        self, decoder: Decoder, cache: PagedCache, draw_tokens: DrawTokens = draw_by_torch
+    ) -> None:
         """Nothing else may write to ``cache``."""
+        self._draw_tokens = draw_tokens
         self._decoder = decoder
         self._cache = cache
         self._blocks = TensorBlocks(cache.stores)
@@ -48,7 +53,7 @@ class TorchRunner:
     @torch.inference_mode()
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Compute the rows in one step; see ``worker.engine.runner.ModelRunner``."""
-        return run_rows(rows, self._logits_after) if rows else []
+        return run_rows(rows, self._logits_after, self._draw_tokens) if rows else []
 
     def _logits_after(self, rows: Sequence[Row], places: Sequence[int]) -> torch.Tensor:
         layout = StepLayout(rows, self._cache, self._decoder.dtype, self._decoder.device)

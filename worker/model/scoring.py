@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from worker.engine.runner import Row, RowFailed, RowResult, Scored, TokenScores
-from worker.sampling.sampler import sample
+from worker.sampling.sampler import DrawTokens, sample
 from worker.sampling.scores import scores
 
 MOST_SCORED = 64
@@ -20,7 +20,9 @@ LogitsAfter = Callable[[Sequence[Row], Sequence[int]], torch.Tensor]
 """Computes rows; logits behind the tokens of the flat batch that stand at these places."""
 
 
-def run_rows(rows: Sequence[Row], logits_after: LogitsAfter) -> list[RowResult]:
+def run_rows(
+    rows: Sequence[Row], logits_after: LogitsAfter, draw_tokens: DrawTokens
+) -> list[RowResult]:
     """The results of a step; see ``worker.engine.runner.ModelRunner``."""
     early: dict[int, list[TokenScores]] = {}
     shared = list(rows)
@@ -30,11 +32,14 @@ def run_rows(rows: Sequence[Row], logits_after: LogitsAfter) -> list[RowResult]:
             found = logits_after([piece], range(MOST_SCORED))
             early.setdefault(index, []).extend(_target_scores(piece, found))
         shared[index] = row
-    return _run_shared(shared, logits_after, early)
+    return _run_shared(shared, logits_after, draw_tokens, early)
 
 
 def _run_shared(
-    rows: Sequence[Row], logits_after: LogitsAfter, early: dict[int, list[TokenScores]]
+    rows: Sequence[Row],
+    logits_after: LogitsAfter,
+    draw_tokens: DrawTokens,
+    early: dict[int, list[TokenScores]],
 ) -> list[RowResult]:
     places: list[int] = []
     drawing: list[int] = []
@@ -62,7 +67,7 @@ def _run_shared(
     draws = [draw for row in rows if (draw := row.draw) is not None]
     if scored:
         logits = logits[[lines[index][1] for index in drawing]]
-    for index, drawn in zip(drawing, sample(logits, draws), strict=True):
+    for index, drawn in zip(drawing, sample(logits, draws, draw_tokens), strict=True):
         results[index] = drawn
     for index, result in scored.items():
         drawn_too = results[index]

@@ -3,33 +3,30 @@
 logits [rows, vocabulary]
   1 check     a row with NaN or infinity fails here, alone
   2 keep      rows whose log probabilities are wanted, as they are: those are the model's own
-  3 adjust    logit bias, penalties, forbidden tokens, grammars; a row that may draw nothing fails here, alone
-  4 greedy    rows with temperature 0 take the largest
-  5 filter    temperature, top-k, top-p, min-p, typical
-  6 draw      one uniform number a row, by (seed, choice, position)
+  3 adjust    logit bias, penalties, forbidden tokens, grammars
+  4 draw      temperature 0 takes the largest; else temperature, top-k, top-p, min-p, typical and one uniform number a
+              row, by (seed, choice, position); a row that may draw nothing fails here, alone
 
-A row whose top-k is small goes on with the few blocks of the vocabulary in which its k largest stand (``blocks``); which
-way a row goes depends on its own parameters alone.
+Step 4 is a kernel's where there are kernels (``kernel_draw``), else torch's (``torch_draw``).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import torch
 
-from common.domain import SamplingParams
 from worker.engine.runner import DEAD_END, NUMERIC, Draw, Drawn, RowFailed
-from worker.sampling import filters
 from worker.sampling.adjust import adjust
-from worker.sampling.blocks import SIZE, cut, taken, totals
 from worker.sampling.scores import scores
-from worker.sampling.uniform import uniforms
+from worker.sampling.torch_draw import draw_by_torch
 
-Keep = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+DrawTokens = Callable[[torch.Tensor, Sequence[Draw]], list[int]]
+"""A token for each row of adjusted logits, which are lost; -1 where all of a row are -inf."""
 
 
-def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn | RowFailed]:
+def sample(
+    logits: torch.Tensor, draws: Sequence[Draw], draw_tokens: DrawTokens = draw_by_torch
+) -> list[Drawn | RowFailed]:
     """A token for each row of ``logits`` [rows, vocabulary], as its ``draws`` entry asks. Works in place."""
     assert logits.shape[0] == len(draws)
     if not draws:
@@ -41,29 +38,14 @@ def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn | RowFaile
         logits[broken] = 0.0
     raw = _wanted(logits, draws)
     adjust(logits, draws)
-    blocks = cut(logits)
-    summits = blocks.amax(dim=-1)
-    stuck = _stuck(summits, draws)
-    if stuck:
-        blocks[stuck], summits[stuck] = 0.0, 0.0
-    tokens = _greedy(blocks, summits)
-    for way, rows in _by_way(draws, summits.shape[-1]).items():
-        tokens[rows] = _draw(blocks, summits, rows, draws, way)
-    drawn = tokens.tolist()
-    found = scores(raw.logits, [drawn[row] for row in raw.rows], raw.num_top)
-    of_row = dict(zip(raw.rows, found, strict=True))
+    drawn = draw_tokens(logits, draws)
+    stuck = [row for row, token in enumerate(drawn) if token < 0]
     failed = {row: RowFailed(DEAD_END, _why_stuck(draws[row])) for row in stuck}
     failed |= {row: RowFailed(NUMERIC, "the model's output is not a number") for row in broken}
+    # A row that failed has no token; any will do in its place.
+    chosen = [max(drawn[row], 0) for row in raw.rows]
+    of_row = dict(zip(raw.rows, scores(raw.logits, chosen, raw.num_top), strict=True))
     return [failed.get(row) or Drawn(token, of_row.get(row)) for row, token in enumerate(drawn)]
-
-
-def _stuck(summits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
-    """Rows of which their grammar leaves nothing."""
-    constrained = [row for row, draw in enumerate(draws) if draw.constraint is not None]
-    if not constrained:
-        return []
-    peaks = summits[constrained].amax(dim=-1).tolist()
-    return [row for row, peak in zip(constrained, peaks, strict=True) if peak == float("-inf")]
 
 
 def _why_stuck(draw: Draw) -> str:
@@ -91,112 +73,3 @@ def _broken(logits: torch.Tensor) -> list[int]:
     """Rows with NaN or infinity. Their sum is not finite; nor may be that of a row of huge numbers."""
     suspects = torch.isfinite(logits.sum(dim=-1)).logical_not_().nonzero().squeeze(-1).tolist()
     return [row for row in suspects if not bool(torch.isfinite(logits[row]).all())]
-
-
-def _greedy(blocks: torch.Tensor, summits: torch.Tensor) -> torch.Tensor:
-    """The first of each row's largest."""
-    numbers = summits.argmax(dim=-1, keepdim=True)
-    rows = torch.arange(len(blocks), device=blocks.device)
-    inside = taken(blocks, rows, numbers, 0.0).squeeze(1).argmax(dim=-1)
-    return numbers.squeeze(-1) * SIZE + inside
-
-
-class _Way(Enum):
-    """How much of the vocabulary a row looks at; its own parameters decide."""
-
-    FEW = "the blocks of its top_k largest"
-    NUCLEUS = "everything once, then what reaches a threshold"
-    ALL = "everything"
-
-    @classmethod
-    def of(cls, params: SamplingParams, num_blocks: int) -> "_Way":
-        if 0 < params.top_k <= num_blocks // 4:
-            return cls.FEW
-        return cls.NUCLEUS if params.top_p < 1 or params.min_p > 0 else cls.ALL
-
-
-def _by_way(draws: Sequence[Draw], num_blocks: int) -> dict[_Way, list[int]]:
-    ways: dict[_Way, list[int]] = {}
-    for row, draw in enumerate(draws):
-        if draw.params.temperature > 0:
-            ways.setdefault(_Way.of(draw.params, num_blocks), []).append(row)
-    return ways
-
-
-def _draw(
-    blocks: torch.Tensor, summits: torch.Tensor, rows: list[int], draws: Sequence[Draw], way: _Way
-) -> torch.Tensor:
-    """Tokens of ``rows``, all of which go the same way. What they hold in ``blocks`` is lost."""
-    index = torch.tensor(rows, device=blocks.device)
-    params = [draws[row].params for row in rows]
-    numbers, found = _logits(blocks, summits[index], index, params, way)
-
-    def values(name: str) -> torch.Tensor:
-        wanted = [getattr(p, name) for p in params]
-        return torch.tensor(wanted, dtype=torch.float64, device=blocks.device)
-
-    found = filters.weights(found, summits[index].amax(dim=-1), values("temperature"))
-    if way is not _Way.ALL:
-        edges = filters.nucleus_edges(found, values("top_p"))
-        edges = torch.maximum(edges, values("min_p").to(edges.dtype).unsqueeze(-1))
-        kept, found = filters.above(found, edges)
-        numbers = kept if numbers is None else numbers.gather(-1, kept.clamp_min(0))
-    _apply(filters.keep_typical, found, values("typical_p"), 1)
-    keys = [
-        (p.seed, draws[row].choice, draws[row].position)
-        for p, row in zip(params, rows, strict=True)
-    ]
-    random = torch.from_numpy(uniforms(*zip(*keys, strict=True))).to(blocks.device)
-    places, inside = _inverse(found, random)
-    block = places if numbers is None else numbers.gather(-1, places)
-    return (block * SIZE + inside).squeeze(-1)
-
-
-def _logits(
-    blocks: torch.Tensor,
-    summits: torch.Tensor,
-    index: torch.Tensor,
-    params: Sequence[SamplingParams],
-    way: _Way,
-) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """The rows' logits behind top-k, and of which blocks they are (None for all of them)."""
-    top_k = torch.tensor([min(p.top_k, 1 << 30) for p in params], device=blocks.device)
-    if way is _Way.FEW:
-        numbers = filters.candidates(summits, top_k)
-        found = taken(blocks, index, numbers, float("-inf"))
-        return numbers, filters.keep_top_k(found, top_k)
-    found = blocks if len(index) == len(blocks) else blocks[index]
-    _apply(filters.keep_top_k, found, top_k, 0)
-    return None, found
-
-
-def _apply(keep: Keep, found: torch.Tensor, values: torch.Tensor, off: float) -> None:
-    """Filter the rows of ``found`` whose value is not ``off``, in place."""
-    rows = (values != off).nonzero().squeeze(-1)
-    if rows.numel() == len(values):
-        keep(found, values)
-    elif rows.numel():
-        found[rows] = keep(found[rows], values[rows])
-
-
-def _inverse(found: torch.Tensor, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where each row's cumulated weight passes its number: which block of ``found``, and which token inside, [rows, 1].
-
-    Cumulated in the vocabulary's order and in float64: no sort, and a token without weight cannot be drawn.
-    """
-    mass = totals(found)
-    target = numbers.unsqueeze(-1) * mass[:, -1:]
-    places = _passing(mass, target)
-    before = torch.where(places > 0, mass.gather(-1, (places - 1).clamp_min(0)), 0.0)
-    rows = torch.arange(len(found), device=found.device)
-    inner = taken(found, rows, places, 0.0).squeeze(1).cumsum(dim=-1, dtype=torch.float64)
-    # A block's sum was rounded otherwise than its last running sum: the share counts, not the sum.
-    share = (target - before) / (mass.gather(-1, places) - before)
-    return places, _passing(inner, share * inner[:, -1:])
-
-
-def _passing(mass: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The first place behind which ``mass`` [rows, n] is more than ``target`` [rows, 1]."""
-    places = torch.searchsorted(mass, target, right=True)
-    # A number just below 1 times the mass may round up to the mass: the last possible place is meant.
-    return torch.minimum(places, torch.searchsorted(mass, mass[:, -1:].contiguous()))

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from worker.engine.runner import Draw
+
 Words = npt.NDArray[np.uint64]
 
 _LOW = np.uint64(0xFFFFFFFF)
@@ -28,6 +30,15 @@ def uniforms(
     low, high = _philox(_words(seeds), _words(positions), _words(choices))
     bits = (low >> np.uint64(5)) << np.uint64(26) | (high >> np.uint64(6))
     return bits.astype(np.float64) * 2.0**-53
+
+
+def uniforms_of(draws: Sequence[Draw]) -> npt.NDArray[np.float64]:
+    """The number of each of ``draws``."""
+    return uniforms(
+        [draw.params.seed for draw in draws],
+        [draw.choice for draw in draws],
+        [draw.position for draw in draws],
+    )
 
 
 def _words(values: Sequence[int]) -> Words:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from common.domain import FinishReason, TraceContext
-from common.prefix_keys import root_key
+from common.prefix_keys import root_of
 from common.records import Failure
 from common.wire import vocabulary
 from common.wire.logprobs import logprobs_to_pb
@@ -66,9 +66,6 @@ def job_from_pb(assignment: pb.Assignment, now_s: float) -> Job:
     """The job of an assignment; its deadline counts from ``now_s``."""
     request = request_from_body(assignment.body)
     choices = assignment.resume.choices
-    root = root_key(
-        tenant=request.tenant, salt=request.cache_salt, revision=request.model_revision
-    )
     return Job(
         ticket=ticket_of(assignment),
         prompt_token_ids=request.prompt_token_ids,
@@ -78,7 +75,7 @@ def job_from_pb(assignment: pb.Assignment, now_s: float) -> Job:
         generated={choice.index: tuple(choice.token_ids) for choice in choices},
         finished_choices=frozenset(c.index for c in choices if c.HasField("finish")),
         output=request.output,
-        prefix_root=None if request.bypass_prefix_cache else root,
+        prefix_root=root_of(request),
         constraint=request.constraint,
     )
 

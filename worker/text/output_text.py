@@ -24,6 +24,7 @@ class OutputText:
         ``preface`` is text in front of all other, in which no stop string is looked for.
         """
         self.bytes_of = bytes_of
+        self.is_refused = False
         self._preface = preface
         self._detokenizer = detokenizer
         self._matcher = matcher

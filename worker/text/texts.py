@@ -1,14 +1,17 @@
 """Makes the texts of sequences for one tokenizer, by the kind of decoder it has."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
 
+from common.content_filter import ContentFilter
 from worker.engine.job import Job
 from worker.engine.text_stream import TextStream
 from worker.text.byte_level import ByteLevelDetokenizer, bytes_of_tokens
 from worker.text.detokenizer import Detokenizer
+from worker.text.filtered_text import FilteredText
 from worker.text.output_text import OutputText
 from worker.text.stop_matcher import StopMatcher
 from worker.text.windowed import TokenKinds, WindowedDetokenizer
@@ -20,8 +23,9 @@ WORD_SPACE = "\u2581"
 class Texts:
     """Everything about a tokenizer that its sequences share."""
 
-    def __init__(self, tokenizer_json: bytes) -> None:
-        """``tokenizer_json`` is the content of a ``tokenizer.json``."""
+    def __init__(self, tokenizer_json: bytes, filters: Sequence[ContentFilter] = ()) -> None:
+        """``tokenizer_json`` is the content of a ``tokenizer.json``; ``filters`` judge all text that is told."""
+        self._filters = filters
         self._tokenizer = Tokenizer.from_str(tokenizer_json.decode())
         decoder = json.loads(tokenizer_json).get("decoder")
         self._token_bytes = bytes_of_tokens(self._tokenizer) if _is_byte_level(decoder) else None
@@ -30,13 +34,14 @@ class Texts:
     def text_of(self, job: Job) -> TextStream:
         """The text of a sequence that continues the job's prompt."""
         detokenizer = self._detokenizer_behind(job.prompt_token_ids)
-        return OutputText(
+        text = OutputText(
             detokenizer,
             StopMatcher(job.stop.stop),
             self.bytes_of,
             include_stop=job.stop.include_stop_in_output,
             preface=self._prompt_text(job, detokenizer) if job.output.echo else "",
         )
+        return FilteredText(text, self._filters) if self._filters else text
 
     def bytes_of(self, token_id: int) -> bytes:
         """The bytes that a token stands for; special tokens by their names."""

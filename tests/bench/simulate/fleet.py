@@ -43,6 +43,10 @@ class Sequence:
         return self.request.known_tokens + self.generated
 
     @property
+    def num_seqs(self) -> int:
+        return 1
+
+    @property
     def has_sent(self) -> bool:
         return self.request.is_started or self.generated > 0
 

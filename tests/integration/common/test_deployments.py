@@ -134,13 +134,14 @@ async def test_a_blocked_reader_is_woken(node: Node):
     log_reader = asyncio.create_task(reply_log.read_on(node, "g", "0-0"))
     wake_reader = asyncio.create_task(wake.read_wakes(node, partition, "0-0"))
     appended = await reply_log.append(node, "g", b"x", {})
-    await wake.order_drain(node, partition, "w", 5, bound_s=10)
+    order = wake.DrainOrder("w", "i", 5)
+    await wake.order_drain(node, partition, order, bound_s=10)
     log_entries, (_, names) = await log_reader, await wake_reader
     assert (
         [entry.id for entry in log_entries] == [appended] == [await reply_log.last_id(node, "g")]
     )
     assert names == ["drain:w"]
-    assert await wake.read_drain(node, partition, "w") == 5
+    assert await wake.read_drain(node, partition, "w") == order
     await wake.clear_drain(node, partition, "w")
     assert await wake.read_drain(node, partition, "w") is None
     assert [e async for e in reply_log.read_range(node, "g", "0-0", appended)] == log_entries

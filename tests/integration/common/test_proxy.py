@@ -148,7 +148,9 @@ async def _others(node: Node, write: Write[Any]) -> list[Any]:
     await write("SET", cards.store_card(node, "m", "r", b"card"))
     await write("HSET", cards.raise_partition_count(node, "m", 2))
     await write("SET", snapshots.store_snapshot(node, PARTITION, b"s"))
-    await write("XADD", wake.order_drain(node, PARTITION, "w", 5, bound_s=10))
+    await write(
+        "XADD", wake.order_drain(node, PARTITION, wake.DrainOrder("w", "i", 5), bound_s=10)
+    )
     await write("DEL", wake.clear_drain(node, PARTITION, "w"))
     learned.append(await write("sweep_consumers", inbox.read_foreign(node, PARTITION, "s1")))
     return learned

@@ -17,6 +17,7 @@ from common.metrics import Metrics
 from common.readiness import Readiness
 from common.ready_file import ReadyFile
 from common.server import Runtime
+from common.status_endpoint import Pages
 from common.streams import cards
 from common.streams.node import Node
 from common.tracing import Tracing
@@ -36,11 +37,14 @@ class RunningGateway:
 
     address: str
     http: str
+    operators: str
     channel: grpc.aio.Channel
     inference: "inference_service_pb2_grpc.InferenceServiceAsyncStub"
     admin: "admin_service_pb2_grpc.AdminServiceAsyncStub"
     runtime: Runtime
     task: asyncio.Task[None]
+    pages: dict[str, Pages]
+    """What it would show on the status port."""
 
     async def stop(self) -> None:
         """As SIGTERM would, to the end."""
@@ -63,6 +67,7 @@ async def running_gateway(
     }
     settings = GatewaySettings(**(facts | changes))  # type: ignore[arg-type]
     path = folder / f"gateway-{secrets.token_hex(4)}.json"
+    pages: dict[str, Pages] = {}
     runtime = Runtime(
         "gateway",
         "test",
@@ -73,6 +78,7 @@ async def running_gateway(
         asyncio.Event(),
         "127.0.0.1:0",
         ReadyFile(path),
+        pages.__setitem__,
     )
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(serve(settings, runtime))
@@ -85,11 +91,13 @@ async def running_gateway(
             gateway = RunningGateway(
                 address,
                 endpoints["http"],
+                endpoints.get("admin", ""),
                 channel,
                 inference_service_pb2_grpc.InferenceServiceStub(channel),  # type: ignore[arg-type]
                 admin_service_pb2_grpc.AdminServiceStub(channel),  # type: ignore[arg-type]
                 runtime,
                 task,
+                pages,
             )
             yield gateway
             runtime.stopping.set()

@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from common.domain import Priority
-from common.streams.wake import read_drain
+from common.streams.wake import DrainOrder, read_drain
 from common.wire.snapshot import ClassStatus
 from headrace.v1 import admin_service_pb2 as pb
 from tests.integration.gateway.conftest import RunningGateway
@@ -53,7 +53,9 @@ async def test_draining_a_worker(gateway: RunningGateway, scheduler: ScriptedSch
         pb.DrainWorkerRequest(worker_id="w1", grace=Duration(seconds=7))
     )
     assert answer.worker.worker_id == "w1"
-    assert await read_drain(scheduler.node, scheduler.partition, "w1") == 7000
+    order = await read_drain(scheduler.node, scheduler.partition, "w1")
+    assert order == DrainOrder("w1", answer.worker.incarnation, 7000)
+    assert order.incarnation
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await gateway.admin.DrainWorker(pb.DrainWorkerRequest(worker_id="w2"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND

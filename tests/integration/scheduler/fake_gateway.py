@@ -17,6 +17,7 @@ from common.domain import (
     TraceContext,
 )
 from common.log_fold import LogFold
+from common.prefix_keys import sampled_hashes
 from common.records import Progress
 from common.streams import admission, cards, following, leases, reply_log
 from common.streams.node import Node
@@ -60,26 +61,33 @@ class FakeGateway:
         priority: Priority = Priority.NORMAL,
         tenant: str = "t",
         has_deadline: bool = False,
+        revision: str = "r1",
+        block_tokens: int = 0,
         partition: int = 0,
     ) -> RequestId:
+        """``block_tokens``: the prompt's beginnings are named, as a gateway does it for workers with such blocks."""
         request_id = replace(RequestId.make(MODEL, 1), partition=Partition(MODEL, partition))
         request = GenerationRequest(
             request_id=str(request_id),
             model=MODEL,
-            model_revision="r1",
+            model_revision=revision,
             prompt_token_ids=prompt,
+            tenant=tenant,
             sampling=SamplingParams(seed=7),
             stop=StopConditions(max_tokens=max_tokens),
         )
+        hashes, step_tokens = sampled_hashes(request, block_tokens)
         ordering = OrderingHeader(
             tenant,
             priority,
             len(prompt),
             max_tokens,
             hold=hold,
-            model_revision="r1",
+            model_revision=revision,
             trace=trace,
             has_deadline=has_deadline,
+            prefix_hashes=hashes,
+            prefix_step_tokens=step_tokens,
         )
         answer = await admission.admit(
             self.node,

@@ -75,6 +75,7 @@ async def scheduling(
         stopping,
         "",
         announced,
+        lambda name, pages: None,
     )
     config = SchedulerSettings(redis_url=redis_url, grpc_port=0, **values)
     task = asyncio.create_task(serve(config, runtime))

@@ -119,7 +119,11 @@ async def test_a_silent_worker_is_replaced(redis_server: RedisServer, node: Node
 
 
 async def test_returned_sequences_count_no_loss(redis_server: RedisServer, node: Node):
-    """A drained worker gives back what it runs: resumed elsewhere, no loss, no new work for it."""
+    """A drained worker gives back what it runs: resumed elsewhere, no loss, no new work for it.
+
+    An order that outlived its leader is for the life in which the worker was ordered to leave, not for its next.
+    """
+    await wake.order_drain(node, PARTITION, wake.DrainOrder("w1", "i0", 7), bound_s=5)
     first, second = FakeWorker("w1", steps_left=2), FakeWorker("w2", "i2")
     async with (
         scheduling(redis_server.url) as scheduler,
@@ -128,8 +132,9 @@ async def test_returned_sequences_count_no_loss(redis_server: RedisServer, node:
     ):
         request_id = await gateway.admit((3, 1), max_tokens=7)
         await gateway.until(request_id, lambda p: p.next_seq == 2)
-        await wake.order_drain(node, PARTITION, "w1", 500, bound_s=5)
+        await wake.order_drain(node, PARTITION, wake.DrainOrder("w1", "i1", 500), bound_s=5)
         await first.until(lambda w: any(m.HasField("drain") for m in w.received))
+        assert [m.drain.grace_ms for m in first.received if m.HasField("drain")] == [500]
         first.give_back_all("drained")
         async with working(second, scheduler.address):
             progress = await gateway.ended(request_id)

@@ -24,6 +24,7 @@ def queue(**fields) -> admin.Queue:
         num_running=4,
         num_workers=2,
         drain_rate=1.5,
+        tokens_per_s=120.4,
         **fields,
     )
 
@@ -50,7 +51,10 @@ def test_the_whole_is_the_sum_of_the_partitions():
     assert "waiting 14" in lines[0]
     assert "running 8" in lines[0]
     assert "3.0/s" in lines[0]
-    assert cells(lines[3]) == ["m", "0", "s:1", "0", "2", "0", "5", "3.2s", "100", "4", "2", "1.5"]
+    assert "tokens 241/s" in lines[0]
+    assert cells(lines[3]) == (
+        ["m", "0", "s:1", "0", "2", "0", "5", "3.2s", "100", "4", "2", "1.5", "120"]
+    )
 
 
 def test_a_partition_without_a_leader_says_so():
@@ -84,3 +88,23 @@ def test_many_tenants_are_a_few_lines():
     assert [name for name, *_ in named] == [f"t{n:02}" for n in range(11, 3, -1)]
     (others,) = [line for line in lines if "others" in line]
     assert cells(others) == ["4", "others", "6", "0"]
+
+
+def test_requests_that_are_open_longest_come_last():
+    """The oldest of all partitions first, a few at most, with what one needs to look further."""
+    open_for = [
+        admin.OpenRequest(
+            request_id=f"r{n}",
+            tenant="blue",
+            priority=gen.PRIORITY_HIGH,
+            status=gen.REQUEST_STATUS_RUNNING if n else gen.REQUEST_STATUS_QUEUED,
+            age=Duration(seconds=n),
+            tokens=n,
+            worker_id="w" if n else "",
+        )
+        for n in range(9)
+    ]
+    lines = frame([queue(oldest=open_for[:5]), queue(oldest=open_for[5:])], [], "")
+    shown = [cells(line) for line in lines if "blue" in line]
+    assert [name for name, *_ in shown] == [f"r{n}" for n in range(8, 0, -1)]
+    assert shown[0] == ["r8", "blue", "high", "running", "8.0s", "8", "w"]

@@ -1,6 +1,7 @@
 """Names that point at models: shares, health, fallback, promotion and the way back."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,18 @@ CANARY = Alias("chat", (OLD, NEW), (SPARE,))
 
 def shares(alias: Alias, *served: Target) -> dict[Target, int]:
     """Of a hundred evenly drawn requests, how many each target gets."""
-    return dict(Counter(choose(alias, served.__contains__, draw / 100) for draw in range(100)))
+    return shares_under(alias, {}, *served)
+
+
+def shares_under(alias: Alias, waiting: dict[str, int], *served: Target) -> dict[Target, int]:
+    """The same while so many requests wait for the models."""
+    draws = [draw / 100 for draw in range(100)]
+    return dict(
+        Counter(
+            choose(alias, served.__contains__, lambda target: waiting.get(target.model, 0), draw)
+            for draw in draws
+        )
+    )
 
 
 def test_shares_follow_the_weights():
@@ -27,6 +39,19 @@ def test_what_nobody_serves_is_passed_over():
     assert shares(CANARY, OLD, SPARE) == {OLD: 100}
     assert shares(CANARY, SPARE) == {SPARE: 100}
     assert shares(CANARY) == {OLD: 90, NEW: 10}
+
+
+def test_a_long_queue_sends_requests_to_the_fallback():
+    """Only above the threshold, only where one is set, and only while somebody serves the fallback."""
+    opted_in = replace(CANARY, fallback_above_waiting=5)
+    assert shares_under(opted_in, {"m": 5}, OLD, NEW, SPARE) == {OLD: 90, NEW: 10}
+    assert shares_under(opted_in, {"m": 6, "small": 99}, OLD, NEW, SPARE) == {SPARE: 100}
+    assert shares_under(opted_in, {"m": 6}, OLD, NEW) == {OLD: 90, NEW: 10}
+    assert shares_under(CANARY, {"m": 99}, OLD, NEW, SPARE) == {OLD: 90, NEW: 10}
+    other = replace(opted_in, current=(OLD, Target("n")))
+    assert shares_under(other, {"m": 6}, OLD, Target("n"), SPARE) == {Target("n"): 100}
+    assert promoted(opted_in, "r3").fallback_above_waiting is None
+    assert decode_alias(encode_alias(opted_in)) == opted_in
 
 
 def test_a_weight_of_nothing_gets_nothing():

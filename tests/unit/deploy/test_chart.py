@@ -106,7 +106,7 @@ def test_commands_and_settings_exist(values):
 def test_ports_and_probes_exist(values):
     """What is exposed is what the service binds by default; probes ask for paths and names that are answered."""
     with StatusEndpoint("127.0.0.1", 0, Metrics(Resource({})), Readiness(), Liveness()) as served:
-        paths = {path for path in ("/livez", "/readyz", "/") if served.answer(path, "")[0] != 404}
+        paths = {path for path in ("/livez", "/readyz", "/") if served.answer(path, {})[0] != 404}
     for service, _, container in service_containers(values):
         settings = settings_of(service, container)
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}

@@ -107,3 +107,23 @@ async def test_a_view_is_made_again_when_something_has_changed():
     one.is_taking = True
     led.changed()
     assert led.view(LENGTHS).running == ()
+
+
+async def test_what_is_cached_is_not_computed():
+    """Of an unseen prompt only the rest counts as prefill."""
+    led = worker()
+    led.add(request(40), 1.0, cached_tokens=32)
+    assert led.view(LENGTHS).pending_prefill_tokens == 8
+
+
+async def test_each_choice_takes_a_slot_until_it_ends():
+    """Three choices, of which one has ended; the prompt is there once, the answers and last blocks per choice."""
+    led, one = worker(), request(32)
+    one.header = replace(one.header, max_tokens=96)
+    one.num_choices = 3
+    led.add(one, 1.0)
+    assert (led.view(LENGTHS).free_seqs, led.view(LENGTHS).num_running) == (5, 3)
+    assert led.view(LENGTHS).free_blocks == 100 - 8 - 2
+    one.finished_choices = {1}
+    led.changed()
+    assert (led.view(LENGTHS).free_seqs, led.view(LENGTHS).num_running) == (6, 2)

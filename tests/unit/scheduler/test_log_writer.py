@@ -8,6 +8,7 @@ from common.domain import FinishReason
 from common.errors import Unavailable
 from common.records import FinishRecord, LogRecord, TokensRecord
 from common.streams.node import queue_unavailable
+from common.streams.vault import Vault
 from common.wire.records import decode_log_batch
 from scheduler.lease import HeldLease
 from scheduler.log_writer import Appended, LogWriter, merged
@@ -19,6 +20,7 @@ class FakeNode:
 
     def __init__(self, num_lost: int = 0) -> None:
         self.is_taught = True
+        self.vault = Vault()
         self.payloads: list[bytes] = []
         self.marks: list[tuple] = []
         self.num_lost = num_lost

@@ -238,6 +238,8 @@ INBOX_HEADER = {
     "has_deadline": HEADER,
     "num_choices": HEADER,
     "is_reserved": HEADER,
+    "prefix_hashes": HEADER,
+    "prefix_step_tokens": HEADER,
 }
 ASSIGNMENT = {
     "body": BODY,
@@ -354,6 +356,7 @@ REQUEST = GenerationRequest(
 HEADER_VALUE = OrderingHeader(
     "t", Priority.HIGH, 2, 6, hold=False, model_revision="r", trace=TraceContext("tp", "ts"),
     seed=3, wants_token_ids=False, has_deadline=True, num_choices=2, is_reserved=True,
+    prefix_hashes=(2**64 - 1, 5), prefix_step_tokens=16,
 )  # fmt: skip
 FAILURE = Failure("INTERNAL", "m", "R", {"k": "v"})
 TIMINGS = Timings(1.0, 2.0, 3.0, 4.0, 5)

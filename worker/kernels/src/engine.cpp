@@ -287,7 +287,7 @@ void hk_part_times(hk_engine* e, int64_t* out) {
   }
 }
 
-const char* hk_part_names(void) { return "embed norm qkv rope attention out gate_up down head"; }
+const char* hk_part_names(void) { return "embed norm qkv rope attention out gate_up down head sample"; }
 
 void hk_quantize(hk_engine* e, const float* x, int32_t rows, int32_t k, int8_t* q, float* scales, int32_t* sums) {
   Args args = row_args(x, rows, k);

@@ -7,7 +7,7 @@
 
 namespace hk {
 
-enum Part { kEmbed, kNorm, kQkv, kRope, kAttention, kOut, kGateUp, kDown, kHead, kNumParts };
+enum Part { kEmbed, kNorm, kQkv, kRope, kAttention, kOut, kGateUp, kDown, kHead, kSample, kNumParts };
 
 }  // namespace hk
 

@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#define HK_ABI 2
+#define HK_ABI 3
 
 // Forms of weights.
 #define HK_INT8_ROWS 0
@@ -78,6 +78,16 @@ typedef struct {
   int32_t num_tokens, num_rows, num_logits;
 } hk_step;
 
+// How to draw a token from a row of logits, and the token.
+typedef struct {
+  double random;  // in [0, 1)
+  double top_p, typical_p;  // 1 for all
+  float temperature;  // 0 takes the first of the largest; else a normal number
+  float min_p;        // 0 for all
+  int32_t top_k;      // 0 for all
+  int32_t token;      // drawn; -1 where all logits are -infinity
+} hk_draw;
+
 typedef struct hk_engine hk_engine;
 
 int32_t hk_abi(void);
@@ -96,6 +106,11 @@ int32_t hk_run(hk_engine*, const hk_model*, const hk_step*);
 // Nanoseconds by part since the last call, as the first thread saw them; part names: see hk_part_names.
 void hk_part_times(hk_engine*, int64_t* out);
 const char* hk_part_names(void);
+
+// Draws a token for each row of logits [rows][vocab], none of which is NaN or +infinity; scratch holds hk_sample_scratch
+// floats for each thread.
+void hk_sample(hk_engine*, const float* logits, int32_t rows, int32_t vocab, hk_draw* draws, float* scratch);
+int64_t hk_sample_scratch(int32_t vocab);
 
 // Rows [n][k] to packed weights; outputs and inputs beyond n and k become zeros.
 void hk_pack_int8(const int8_t* rows, int32_t n, int32_t k, uint8_t* packed);

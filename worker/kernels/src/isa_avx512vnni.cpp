@@ -8,8 +8,9 @@ namespace {
 #include "numbers.h"
 #include "vec_avx512.h"
 #include "kernels.h"
+#include "sampling.h"
 }  // namespace
 
 const Kernels kAvx512Vnni = {embed,     norm_quantize, quantize,   matmul,      rope_and_store,
-                           attention, gate_up,       final_norm, round_pairs, head};
+                           attention, gate_up,       final_norm, round_pairs, head, sample};
 }  // namespace hk

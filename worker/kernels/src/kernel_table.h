@@ -20,6 +20,16 @@ struct Share {
   int32_t row, kv_head, first, last;  // tokens first <= t < last of the step
 };
 
+// Rows of logits to draw from, which threads take one by one.
+struct Sampling {
+  const float* logits;
+  hk_draw* draws;
+  float* scratch;
+  size_t scratch_floats;  // of each thread
+  int rows, vocab;
+  int next;
+};
+
 // What kernels work on; each uses what it needs.
 struct Args {
   const hk_model* model;
@@ -34,6 +44,7 @@ struct Args {
   float* angles;
   uint16_t* pairs;
   Quantized in, result;
+  Sampling* sampling;
   int rows, width, k;
   int rows_per_item;
   float epsilon;
@@ -43,9 +54,9 @@ struct Args {
 using Kernel = void (*)(const Args&, int item);
 
 // Items: of matmul tiles of 32 outputs and of gate_up groups of 64, each for rows_per_item rows; of head 64 tokens of the
-// vocabulary; of attention shares; of the others rows_per_item rows.
+// vocabulary; of attention shares; of sample threads; of the others rows_per_item rows.
 struct Kernels {
-  Kernel embed, norm_quantize, quantize, matmul, rope_and_store, attention, gate_up, final_norm, round_pairs, head;
+  Kernel embed, norm_quantize, quantize, matmul, rope_and_store, attention, gate_up, final_norm, round_pairs, head, sample;
 };
 
 // Most (query, head) pairs in one item of attention.

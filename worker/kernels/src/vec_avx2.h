@@ -46,6 +46,11 @@ static inline F lanes(F v, int first, int last, F other) {
   return {_mm256_blendv_ps(other.a, v.a, _mm256_castsi256_ps(keep_a)),
           _mm256_blendv_ps(other.b, v.b, _mm256_castsi256_ps(keep_b))};
 }
+// v where x is at least bound, else 0.
+static inline F where_reaching(F x, F bound, F v) {
+  return {_mm256_and_ps(_mm256_cmp_ps(x.a, bound.a, _CMP_GE_OQ), v.a),
+          _mm256_and_ps(_mm256_cmp_ps(x.b, bound.b, _CMP_GE_OQ), v.b)};
+}
 static inline __m256i magnitude_bits(__m256 x) {
   return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
 }

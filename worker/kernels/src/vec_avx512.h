@@ -33,6 +33,10 @@ static inline F lanes(F v, int first, int last, F other) {
   const uint32_t skipped = first <= 0 ? 0u : first >= 16 ? 0xffffu : (1u << first) - 1u;
   return _mm512_mask_blend_ps((__mmask16)(below & ~skipped), other, v);
 }
+// v where x is at least bound, else 0.
+static inline F where_reaching(F x, F bound, F v) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_GE_OQ), v);
+}
 // Magnitudes compared as bits, so that infinity and NaN come out on top.
 static inline F max_magnitude(F a, F b) {
   const __m512i mask = _mm512_set1_epi32(0x7fffffff);

@@ -50,6 +50,10 @@ static inline F power_of_two(const F& n) { HK_EACH(from_bits((uint32_t)(whole_on
 static inline F lanes(const F& x, int first, int last, const F& other) {
   HK_EACH(i >= first && i < last ? x.v[i] : other.v[i]);
 }
+// v where x is at least bound, else 0.
+static inline F where_reaching(const F& x, const F& bound, const F& v) {
+  HK_EACH(x.v[i] >= bound.v[i] ? v.v[i] : 0.0f);
+}
 // Magnitudes compared as bits, so that infinity and NaN come out on top.
 static inline uint32_t magnitude_bits(float x) { return bits(x) & 0x7fffffffu; }
 static inline float max_magnitude_one(float x, float y) {

@@ -77,6 +77,12 @@ class LeanDecoder:
         self._model = _model(spec, weights, self._layers, block_size, kv)
 
     @property
+    def engine(self) -> int:
+        """The kernels' engine, for what else its threads can do between steps."""
+        assert self._engine is not None
+        return int(self._engine)
+
+    @property
     def num_threads(self) -> int:
         """Threads that compute, the caller's included."""
         return int(self._library.hk_engine_threads(self._engine))

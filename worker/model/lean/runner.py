@@ -10,6 +10,7 @@ from worker.model.lean.decoder import LeanDecoder
 from worker.model.lean.weights import LeanWeights
 from worker.model.memory_errors import told_as_memory_error
 from worker.model.scoring import run_rows
+from worker.sampling.kernel_draw import KernelDraw
 
 
 class LeanRunner:
@@ -18,6 +19,7 @@ class LeanRunner:
     def __init__(self, decoder: LeanDecoder) -> None:
         """Nothing else may run ``decoder``."""
         self.decoder = decoder
+        self._draw_tokens = KernelDraw(decoder)
 
     @property
     def weights(self) -> LeanWeights:
@@ -43,7 +45,7 @@ class LeanRunner:
     @torch.inference_mode()
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Compute the rows in one step; see ``worker.engine.runner.ModelRunner``."""
-        return run_rows(rows, self._logits_after) if rows else []
+        return run_rows(rows, self._logits_after, self._draw_tokens) if rows else []
 
     def _logits_after(self, rows: Sequence[Row], places: Sequence[int]) -> torch.Tensor:
         return torch.from_numpy(self.decoder.logits_after(rows, places))

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterable
 
+from headrace.cli.flag_values import whole
 from headrace.cli.terminal import Terminal
 from headrace.client import Client
 from headrace.v1 import admin_service_pb2 as pb
@@ -34,6 +35,12 @@ def add_aliases(models: argparse.ArgumentParser) -> None:
         metavar="MODEL[@REVISION][=WEIGHT]",
         help="where they go while no worker serves any of the targets",
     )
+    alias.add_argument(
+        "--fallback-above",
+        type=whole(0, 32),
+        metavar="N",
+        help="they also go there while more than N requests wait for each of the targets' models",
+    )
     promote = actions.add_parser(
         "promote",
         help="send all traffic of a name or model to a revision, or back",
@@ -59,7 +66,10 @@ def change_aliases(client: Client, arguments: argparse.Namespace, terminal: Term
     match arguments.action:
         case "alias":
             wanted = pb.ModelAlias(
-                alias=arguments.name, current=arguments.targets, fallback=arguments.fallback
+                alias=arguments.name,
+                current=arguments.targets,
+                fallback=arguments.fallback,
+                fallback_above_waiting=arguments.fallback_above,
             )
             found = [client.admin.set_alias(wanted)]
         case "promote":
@@ -68,9 +78,16 @@ def change_aliases(client: Client, arguments: argparse.Namespace, terminal: Term
             found = client.admin.aliases()
     terminal.table(
         ["NAME", "CURRENT", "FALLBACK"],
-        [(one.alias, _shown(one.current) or "removed", _shown(one.fallback)) for one in found],
+        [(one.alias, _shown(one.current) or "removed", _fallback(one)) for one in found],
     )
     return 0
+
+
+def _fallback(alias: pb.ModelAlias) -> str:
+    shown = _shown(alias.fallback)
+    if alias.HasField("fallback_above_waiting"):
+        return f"{shown} above {alias.fallback_above_waiting} waiting"
+    return shown
 
 
 def _shown(targets: Iterable[pb.AliasTarget]) -> str:

@@ -10,6 +10,7 @@ from headrace.v1 import generation_pb2 as gen
 
 _BAR_CHARS = 10
 _MAX_TENANTS = 8
+_MAX_SLOW = 8
 # A worker that has work and ended no step for this long is worth a look.
 _STALLED_S = 5.0
 
@@ -19,13 +20,19 @@ def frame(queues: Sequence[admin.Queue], workers: Sequence[admin.Worker], at: st
     waiting = sum(part.num_waiting for queue in queues for part in queue.classes)
     running = sum(queue.num_running for queue in queues)
     rate = sum(queue.drain_rate for queue in queues)
-    whole = f"{at}   waiting {waiting}   running {running}   workers {len(workers)}   leaving the queue {rate:.1f}/s"
+    tokens = sum(queue.tokens_per_s for queue in queues)
+    whole = (
+        f"{at}   waiting {waiting}   running {running}   workers {len(workers)}"
+        f"   leaving the queue {rate:.1f}/s   tokens {tokens:.0f}/s"
+    )
     lines = [whole, ""]
     lines += table_lines(_QUEUE_HEAD, [_queue(queue) for queue in queues])
     tenants = list(_tenants(queues))
     if len(tenants) > 1:
         lines += ["", *table_lines(["TENANT", "WAITING", "RUNNING"], tenants)]
-    return [*lines, "", *table_lines(_WORKER_HEAD, [_worker(worker) for worker in workers])]
+    lines += ["", *table_lines(_WORKER_HEAD, [_worker(worker) for worker in workers])]
+    slow = [_slow(request) for request in _oldest(queues)]
+    return [*lines, "", *table_lines(_SLOW_HEAD, slow)] if slow else lines
 
 
 _CLASSES = [
@@ -36,8 +43,9 @@ _CLASSES = [
 ]
 _QUEUE_HEAD = [
     *("MODEL", "PART", "LEADER", *(name for _, name in _CLASSES)),
-    *("OLDEST", "TOKENS", "RUNNING", "WORKERS", "PER S"),
+    *("OLDEST", "TOKENS", "RUNNING", "WORKERS", "PER S", "TOK/S"),
 ]
+_SLOW_HEAD = ["OPEN LONGEST", "TENANT", "CLASS", "STATUS", "AGE", "TOKENS", "WORKER"]
 _WORKER_HEAD = ["WORKER", "MODEL", "RUNNING", "KV", "", "STEP AGE", "STATE"]
 
 
@@ -49,6 +57,7 @@ def _queue(queue: admin.Queue) -> list[object]:
         *(queue.model, queue.partition, queue.leader or "none", *counts),
         *(f"{oldest_s:.1f}s", sum(part.waiting_tokens for part in queue.classes)),
         *(queue.num_running, queue.num_workers, f"{queue.drain_rate:.1f}"),
+        f"{queue.tokens_per_s:.0f}",
     ]
 
 
@@ -76,6 +85,20 @@ def _worker(worker: admin.Worker) -> list[object]:
     return [
         *(worker.worker_id, worker.model, f"{worker.num_running}/{worker.max_seqs}"),
         *("#" * filled + "." * (_BAR_CHARS - filled), f"{share:.0%}", f"{age_s:.1f}s", state),
+    ]
+
+
+def _oldest(queues: Sequence[admin.Queue]) -> list[admin.OpenRequest]:
+    found = [request for queue in queues for request in queue.oldest]
+    return sorted(found, key=lambda request: -_seconds(request.age))[:_MAX_SLOW]
+
+
+def _slow(request: admin.OpenRequest) -> list[object]:
+    return [
+        *(request.request_id, request.tenant),
+        gen.Priority.Name(request.priority).removeprefix("PRIORITY_").lower(),
+        gen.RequestStatus.Name(request.status).removeprefix("REQUEST_STATUS_").lower(),
+        *(f"{_seconds(request.age):.1f}s", request.tokens, request.worker_id or "-"),
     ]
 
 

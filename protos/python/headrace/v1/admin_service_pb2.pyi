@@ -280,6 +280,54 @@ class QueueTenant(_message.Message):
 Global___QueueTenant: _TypeAlias = QueueTenant  # noqa: Y015
 
 @_typing.final
+class OpenRequest(_message.Message):
+    """A request that is open for long."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The request."""
+    tenant: _builtins.str
+    """Whose it is."""
+    priority: _generation_pb2.Priority.ValueType
+    """Its class."""
+    status: _generation_pb2.RequestStatus.ValueType
+    """Queued or running."""
+    tokens: _builtins.int
+    """Tokens generated."""
+    worker_id: _builtins.str
+    """Worker that runs it, if one does."""
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """Time since it was accepted."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+        priority: _generation_pb2.Priority.ValueType = ...,
+        status: _generation_pb2.RequestStatus.ValueType = ...,
+        age: _duration_pb2.Duration | None = ...,
+        tokens: _builtins.int = ...,
+        worker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "priority", b"priority", "request_id", b"request_id", "status", b"status", "tenant", b"tenant", "tokens", b"tokens", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenRequest: _TypeAlias = OpenRequest  # noqa: Y015
+
+@_typing.final
 class Queue(_message.Message):
     """A queue now."""
 
@@ -294,6 +342,8 @@ class Queue(_message.Message):
     DRAIN_RATE_FIELD_NUMBER: _builtins.int
     NUM_WORKERS_FIELD_NUMBER: _builtins.int
     OBSERVED_AT_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_S_FIELD_NUMBER: _builtins.int
+    OLDEST_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     partition: _builtins.int
@@ -306,6 +356,8 @@ class Queue(_message.Message):
     """Requests leaving the queue per second."""
     num_workers: _builtins.int
     """Workers connected."""
+    tokens_per_s: _builtins.float
+    """Tokens generated per second."""
     @_builtins.property
     def classes(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueClass]:
         """By class."""
@@ -317,6 +369,10 @@ class Queue(_message.Message):
     @_builtins.property
     def observed_at(self) -> _timestamp_pb2.Timestamp:
         """When this was seen."""
+
+    @_builtins.property
+    def oldest(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenRequest]:
+        """The requests that are open longest, oldest first; some at most."""
 
     def __init__(
         self,
@@ -330,10 +386,12 @@ class Queue(_message.Message):
         drain_rate: _builtins.float = ...,
         num_workers: _builtins.int = ...,
         observed_at: _timestamp_pb2.Timestamp | None = ...,
+        tokens_per_s: _builtins.float = ...,
+        oldest: _abc.Iterable[Global___OpenRequest] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["observed_at", b"observed_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "drain_rate", b"drain_rate", "leader", b"leader", "model", b"model", "num_running", b"num_running", "num_workers", b"num_workers", "observed_at", b"observed_at", "partition", b"partition", "tenants", b"tenants"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "drain_rate", b"drain_rate", "leader", b"leader", "model", b"model", "num_running", b"num_running", "num_workers", b"num_workers", "observed_at", b"observed_at", "oldest", b"oldest", "partition", b"partition", "tenants", b"tenants", "tokens_per_s", b"tokens_per_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1045,8 +1103,11 @@ class ModelAlias(_message.Message):
     ALIAS_FIELD_NUMBER: _builtins.int
     CURRENT_FIELD_NUMBER: _builtins.int
     FALLBACK_FIELD_NUMBER: _builtins.int
+    FALLBACK_ABOVE_WAITING_FIELD_NUMBER: _builtins.int
     alias: _builtins.str
     """The name."""
+    fallback_above_waiting: _builtins.int
+    """Also go to the fallback while more requests than this wait for each model of `current`. Unset: never for that."""
     @_builtins.property
     def current(self) -> _containers.RepeatedCompositeFieldContainer[Global___AliasTarget]:
         """Where it points now; without targets the name is removed."""
@@ -1061,12 +1122,15 @@ class ModelAlias(_message.Message):
         alias: _builtins.str = ...,
         current: _abc.Iterable[Global___AliasTarget] | None = ...,
         fallback: _abc.Iterable[Global___AliasTarget] | None = ...,
+        fallback_above_waiting: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fallback_above_waiting", b"_fallback_above_waiting", "fallback_above_waiting", b"fallback_above_waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "current", b"current", "fallback", b"fallback"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fallback_above_waiting", b"_fallback_above_waiting", "alias", b"alias", "current", b"current", "fallback", b"fallback", "fallback_above_waiting", b"fallback_above_waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__fallback_above_waiting: _TypeAlias = _typing.Literal["fallback_above_waiting"]  # noqa: Y015
+    _WhichOneofArgType__fallback_above_waiting: _TypeAlias = _typing.Literal["_fallback_above_waiting", b"_fallback_above_waiting"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fallback_above_waiting) -> _WhichOneofReturnType__fallback_above_waiting | None: ...
 
 Global___ModelAlias: _TypeAlias = ModelAlias  # noqa: Y015
 

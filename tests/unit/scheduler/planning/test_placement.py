@@ -1,5 +1,7 @@
 """Where a request goes when workers hold the beginning of its prompt."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,15 +17,22 @@ def placed(made) -> dict[str, tuple[str, ...]]:
     return {batch.worker_id: batch.request_ids for batch in made.assignments}
 
 
+def cached(index: PrefixIndex, prefix) -> dict[str, int]:
+    """How much each worker that anybody knows of holds."""
+    names = ("a", "b", "c", "z")
+    return {name: held for name in names if (held := index.num_cached(name, prefix))}
+
+
 def test_the_index_follows_what_workers_report():
     """A chain counts up to its first gap, for each worker on its own; who left holds nothing."""
     index = PrefixIndex()
     index.update("a", [11, 12, 14], [])
     index.update("b", [11, 12, 13], [99])
-    assert index.num_cached(PREFIX) == {"a": 2, "b": 3}
+    assert cached(index, PREFIX) == {"a": 2, "b": 3}
+    assert list(index.holders(PREFIX)) == ["a", "b"]
     index.update("b", [], [12])
-    assert index.num_cached(PREFIX) == {"a": 2, "b": 1}
-    assert index.num_cached([99]) == index.num_cached([]) == {}
+    assert cached(index, PREFIX) == {"a": 2, "b": 1}
+    assert cached(index, [99]) == cached(index, []) == {}
     index.forget("a")
     index.forget("a")
     index.update("b", [], [11, 13])
@@ -35,7 +44,7 @@ def test_what_is_evicted_and_added_again_in_one_report_is_held():
     index = PrefixIndex()
     index.update("a", [11], [])
     index.update("a", [11], [11])
-    assert index.num_cached(PREFIX) == {"a": 1}
+    assert cached(index, PREFIX) == {"a": 1}
 
 
 def test_a_request_goes_where_its_prefix_is():
@@ -103,6 +112,31 @@ def test_a_full_worker_that_got_something_for_its_prefix_gets_no_more():
     assert placed(made) == {"z": ("r0",), "b": ("r1", "r2")}
 
 
+def test_buckets_and_deadlines_go_by_what_is_left_to_compute():
+    """A long prompt that is nearly cached is a short one, for its neighbours and for its deadline."""
+    long = make_request("long", tokens=70, prefix=PREFIX)
+    queue = make_queue(make_request("short", tokens=6), make_request("other", tokens=70))
+    queue.prefixes.update("w", PREFIX, [])
+    queue.add(long)
+    made = plan(queue, [make_worker()], 1.0)
+    assert placed(made) == {"w": ("short", "long", "other")}
+    pressed = replace(long, request_id="pressed", deadline_s=2.0, has_deadline=True)
+    unknown = replace(pressed, request_id="unknown", prefix=())
+    queue.pace.prefilled(10, 1.0)
+    for request in (pressed, unknown):
+        queue.add(request)
+    assert list(plan(queue, [], 1.0).expired) == ["unknown"]
+
+
+def test_few_of_many_holders_are_looked_at():
+    """However many hold it, one of the first is found that is better than a worker without it."""
+    queue = make_queue(make_request("a", tokens=70, prefix=PREFIX))
+    workers = [make_worker(f"w{n:02}", num_running=1) for n in range(20)]
+    for worker in workers:
+        queue.prefixes.update(worker.worker_id, PREFIX, [])
+    assert placed(plan(queue, [*workers, make_worker("idle")], 1.0)) == {"w00": ("a",)}
+
+
 @given(
     st.lists(
         st.tuples(
@@ -128,5 +162,7 @@ def test_the_index_equals_a_plain_model(reports, prefix):
         length = next((n for n, block in enumerate(prefix) if block not in held), len(prefix))
         if length:
             expected[worker_id] = length
-    assert index.num_cached(prefix) == expected
+    assert cached(index, prefix) == expected
+    assert set(expected) <= set(index.holders(prefix))
+    assert index.longest(prefix) >= max(expected.values(), default=0)
     assert len(index) == len(set().union(*model.values()))

@@ -1,32 +1,18 @@
 """Who makes room for whom, by the plans."""
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.domain import Priority
 from scheduler.planning.plan import plan
-from tests.support.planning import assigned, make_queue, make_request, make_worker
-
-
-@dataclass(frozen=True)
-class Runs:
-    """A running request."""
-
-    key: str
-    priority: Priority = Priority.NORMAL
-    since_s: float = 0.0
-    known_tokens: int = 100
-    has_sent: bool = True
-    num_preempted: int = 0
-    is_leaving: bool = False
+from tests.support.planning import Runs, assigned, make_queue, make_request, make_worker
 
 
 def full(*running: Runs, worker_id: str = "w", **changes):
     """A worker without a free slot."""
     values = {"free_seqs": 0, "num_running": len(running), "running": running} | changes
+    values |= {"num_leaving": sum(one.is_leaving for one in running)}
     lowest = min((one.priority for one in running), default=None)
     return make_worker(worker_id, lowest_running=lowest, **values)
 

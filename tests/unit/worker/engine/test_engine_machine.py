@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from worker.engine.job import Job
 
 BLOCKS = 14
+WINDOW_TOKENS = 9
 PROMPTS = ["x", "xxxx", "xxxxx", "xxxxxxxxxxxx", "xxxxxxxxxxxxyyyyyyyy", "zzzzzzzz"]
 
 
 class EngineMachine(RuleBasedStateMachine):
     """Submits, cancels, returns, sessions and time around steps, on blocks for little more than one request."""
+
+    window_tokens = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,6 +35,7 @@ class EngineMachine(RuleBasedStateMachine):
             max_seqs=4,
             swap_blocks=8,
             park_s=20.0,
+            window_tokens=self.window_tokens,
             cache_ttl_s=50.0,
             costs=StepCosts(token_s=1.0, block_copy_s=6.0),
         )
@@ -114,5 +118,14 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.engine.pool.num_used == 0
 
 
-EngineMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+class WindowMachine(EngineMachine):
+    """The same where the model looks back only so far: what it cannot see is free."""
+
+    window_tokens = WINDOW_TOKENS
+
+
+HOW = settings(max_examples=40, stateful_step_count=30, deadline=None)
+EngineMachine.TestCase.settings = HOW
+WindowMachine.TestCase.settings = settings(HOW, max_examples=20)
 TestEngine = EngineMachine.TestCase
+TestEngineWithWindow = WindowMachine.TestCase

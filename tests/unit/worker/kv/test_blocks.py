@@ -39,9 +39,20 @@ class PoolMachine(RuleBasedStateMachine):
             assert (table.block_ids, self.pool.num_free) == (before, free)
 
     @precondition(lambda self: self.tables)
+    @rule(data=st.data(), position=st.integers(-5, 60))
+    def release_before(self, data: st.DataObject, position: int) -> None:
+        table = data.draw(st.sampled_from(self.tables))
+        position = min(position, table.capacity_tokens)
+        whole = table.held
+        table.release_before(position)
+        assert table.num_gone >= position // 4
+        assert table.block_ids == [-1] * table.num_gone + table.held
+        assert whole[len(whole) - len(table.held) :] == table.held
+
+    @precondition(lambda self: self.tables)
     @rule(data=st.data())
     def share(self, data: st.DataObject) -> None:
-        block_ids = list(data.draw(st.sampled_from(self.tables)).block_ids)
+        block_ids = list(data.draw(st.sampled_from(self.tables)).held)
         self.pool.share(block_ids)
         self.shares.append(block_ids)
         assert all(map(self.pool.is_shared, block_ids))
@@ -58,7 +69,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @invariant()
     def balanced(self) -> None:
-        self.pool.check_integrity([*(t.block_ids for t in self.tables), *self.shares])
+        self.pool.check_integrity([*(t.held for t in self.tables), *self.shares])
 
 
 TestPool = PoolMachine.TestCase

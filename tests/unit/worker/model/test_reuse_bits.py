@@ -37,14 +37,14 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Digests:
     """The logits of every draw, by request, choice and position; each is drawn once or the same again."""
     seen: Digests = {}
 
-    def recording(logits, draws):
+    def recording(logits, draws, draw_tokens):
         for line, draw in zip(logits, draws, strict=True):
             if not draw.position:  # the warm-up's
                 continue
             key = draw.params.seed, draw.choice, draw.position
             digest = hashlib.sha256(line.float().numpy().tobytes()).hexdigest()
             assert seen.setdefault(key, digest) == digest, key
-        return sample(logits, draws)
+        return sample(logits, draws, draw_tokens)
 
     monkeypatch.setattr("worker.model.scoring.sample", recording)
     return seen

@@ -9,16 +9,27 @@ from common.domain import SamplingParams
 from tests.support.time_scale import scaled
 from worker.engine.runner import Draw, Drawn, RowFailed
 from worker.engine.seen_tokens import SeenTokens
-from worker.sampling import sampler
+from worker.kernels.library import KernelsMissing, instruction_sets
+from worker.sampling import sampler, torch_draw
 from worker.sampling.blocks import cut
 from worker.sampling.filters import above, keep_top_k, nucleus_edges
+from worker.sampling.kernel_draw import KernelDraw, KernelTeam
 
 VOCAB = 4096
 
+try:
+    ISAS = instruction_sets()
+except KernelsMissing:
+    ISAS = []
 
-def sample(logits, draws):
-    """What is sampled; the sampler may work in place, so it gets a copy."""
-    return sampler.sample(logits.clone(), draws)
+
+@pytest.fixture(scope="module", params=["torch", *ISAS])
+def sample(request):
+    """Samples a copy, for a sampler may work in place: with plain torch, or the kernels of an instruction set."""
+    way = torch_draw.draw_by_torch
+    if request.param != "torch":
+        way = KernelDraw(KernelTeam(3, request.param))
+    return lambda logits, draws: sampler.sample(logits.clone(), draws, way)
 
 
 def draw(seed=0, position=0, **params):
@@ -61,9 +72,9 @@ MORE_PARAMS = st.builds(
 
 
 @pytest.mark.timeout(scaled(60))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(PARAMS | MORE_PARAMS, min_size=1, max_size=8), st.integers(0, 1000), st.booleans())
-def test_a_row_draws_the_same_token_in_every_batch(params, seed, ties):
+def test_a_row_draws_the_same_token_in_every_batch(sample, params, seed, ties):
     """Each row alone gives what it gives among others, with many equal logits too."""
     logits = torch.randn(len(params), VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
     if ties:
@@ -75,7 +86,7 @@ def test_a_row_draws_the_same_token_in_every_batch(params, seed, ties):
 
 
 @pytest.mark.parametrize("vocab", [4096, 1003, 49])
-def test_batches_of_every_size_agree(vocab):
+def test_batches_of_every_size_agree(sample, vocab):
     """The same 32 rows in batches of 1, 2, 8 and 32, also where the vocabulary does not come out even."""
     kinds = [
         {"temperature": 0.0},
@@ -98,9 +109,9 @@ def test_batches_of_every_size_agree(vocab):
         assert split == whole, size
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(PARAMS, st.integers(0, 1000))
-def test_only_allowed_tokens_are_drawn(params, seed):
+def test_only_allowed_tokens_are_drawn(sample, params, seed):
     """A token lies among the k largest and in the smallest set of mass top_p; greedy is the largest."""
     logits = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
     (token,) = tokens(sample(logits, [Draw(params, 0, 0)]))
@@ -130,7 +141,7 @@ def test_only_allowed_tokens_are_drawn(params, seed):
         ({"top_k": 3, "top_p": 0.9}, [0, 1, 2]),
     ],
 )
-def test_frequencies_follow_the_distribution(params, kept):
+def test_frequencies_follow_the_distribution(sample, params, kept):
     """Over 20,000 positions of one seed, tokens come as often as their probabilities say."""
     probs = torch.tensor([0.5, 0.3, 0.15, 0.05])
     expected = probs ** (1 / params.get("temperature", 1.0))
@@ -147,7 +158,7 @@ def test_frequencies_follow_the_distribution(params, kept):
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_broken_row_fails_alone(broken, temperature):
+def test_a_broken_row_fails_alone(sample, broken, temperature):
     """One value that is no number fails its row as NUMERIC and leaves all others as they were."""
     logits = torch.randn(5, VOCAB)
     draws = [draw(i, temperature=temperature) for i in range(5)]
@@ -160,7 +171,7 @@ def test_a_broken_row_fails_alone(broken, temperature):
     assert results == sound[:2] + sound[3:]
 
 
-def test_half_precision_logits_work():
+def test_half_precision_logits_work(sample):
     """bfloat16 logits, which tie often, draw valid tokens."""
     logits = torch.randn(4, VOCAB).bfloat16()
     assert all(
@@ -192,7 +203,7 @@ def test_a_nucleus_of_any_width_is_that_of_sorting_everything(spread):
         assert abs(found - size) <= 1 + size // 1000, (found, size)
 
 
-def test_forbidden_tokens_and_bias_hold_for_greedy_too():
+def test_forbidden_tokens_and_bias_hold_for_greedy_too(sample):
     """The largest is passed over where it must not be drawn, and the bias decides what is largest."""
     logits = torch.arange(VOCAB, dtype=torch.float32).expand(3, VOCAB)
     params = SamplingParams(seed=0, temperature=0.0)
@@ -202,6 +213,6 @@ def test_forbidden_tokens_and_bias_hold_for_greedy_too():
     assert tokens(sample(logits, draws)) == [top, top - 2, top - 1]
 
 
-def test_nothing_to_draw_is_nothing():
+def test_nothing_to_draw_is_nothing(sample):
     """No rows, no tokens."""
     assert sample(torch.empty(0, VOCAB), []) == []

@@ -168,6 +168,8 @@ class InboxHeader(_message.Message):
     HAS_DEADLINE_FIELD_NUMBER: _builtins.int
     NUM_CHOICES_FIELD_NUMBER: _builtins.int
     IS_RESERVED_FIELD_NUMBER: _builtins.int
+    PREFIX_HASHES_FIELD_NUMBER: _builtins.int
+    PREFIX_STEP_TOKENS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Whose it is."""
     priority: _generation_pb2.Priority.ValueType
@@ -192,9 +194,15 @@ class InboxHeader(_message.Message):
     """Choices asked for; each takes a slot of its worker, and each ends in the log."""
     is_reserved: _builtins.bool
     """Whether its tenant's quota was reserved for it, and is to be settled at its end."""
+    prefix_step_tokens: _builtins.int
+    """Tokens that each of them is longer than the one before."""
     @_builtins.property
     def output(self) -> _generation_pb2.OutputOptions:
         """What the answer carries, for the same reason."""
+
+    @_builtins.property
+    def prefix_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Names of beginnings of its prompt, as `CacheDelta` names blocks, shortest first: a bounded number, evenly spread."""
 
     def __init__(
         self,
@@ -212,10 +220,12 @@ class InboxHeader(_message.Message):
         has_deadline: _builtins.bool = ...,
         num_choices: _builtins.int = ...,
         is_reserved: _builtins.bool = ...,
+        prefix_hashes: _abc.Iterable[_builtins.int] | None = ...,
+        prefix_step_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_deadline", b"has_deadline", "hold", b"hold", "is_reserved", b"is_reserved", "max_tokens", b"max_tokens", "model_revision", b"model_revision", "num_choices", b"num_choices", "output", b"output", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "seed", b"seed", "tenant", b"tenant", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_deadline", b"has_deadline", "hold", b"hold", "is_reserved", b"is_reserved", "max_tokens", b"max_tokens", "model_revision", b"model_revision", "num_choices", b"num_choices", "output", b"output", "prefix_hashes", b"prefix_hashes", "prefix_step_tokens", b"prefix_step_tokens", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "seed", b"seed", "tenant", b"tenant", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -943,6 +953,52 @@ class QueuePosition(_message.Message):
 Global___QueuePosition: _TypeAlias = QueuePosition  # noqa: Y015
 
 @_typing.final
+class OpenRequest(_message.Message):
+    """A request that is open for long."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The request."""
+    tenant: _builtins.str
+    """Whose it is."""
+    priority: _generation_pb2.Priority.ValueType
+    """Its class."""
+    status: _generation_pb2.RequestStatus.ValueType
+    """Queued or running."""
+    age_ms: _builtins.int
+    """Time since it was accepted."""
+    tokens: _builtins.int
+    """Tokens generated."""
+    worker_id: _builtins.str
+    """Worker that runs it, if one does."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+        priority: _generation_pb2.Priority.ValueType = ...,
+        status: _generation_pb2.RequestStatus.ValueType = ...,
+        age_ms: _builtins.int = ...,
+        tokens: _builtins.int = ...,
+        worker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "priority", b"priority", "request_id", b"request_id", "status", b"status", "tenant", b"tenant", "tokens", b"tokens", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenRequest: _TypeAlias = OpenRequest  # noqa: Y015
+
+@_typing.final
 class PartitionStatus(_message.Message):
     """A leader's snapshot of its partition, renewed each second."""
 
@@ -958,6 +1014,8 @@ class PartitionStatus(_message.Message):
     DRAIN_RATE_FIELD_NUMBER: _builtins.int
     OBSERVED_UNIX_MS_FIELD_NUMBER: _builtins.int
     POSITIONS_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_S_FIELD_NUMBER: _builtins.int
+    OLDEST_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     partition: _builtins.int
@@ -970,6 +1028,8 @@ class PartitionStatus(_message.Message):
     """Requests leaving the queue per second."""
     observed_unix_ms: _builtins.int
     """By the partition's node."""
+    tokens_per_s: _builtins.float
+    """Tokens generated per second."""
     @_builtins.property
     def classes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassStatus]:
         """By class."""
@@ -986,6 +1046,10 @@ class PartitionStatus(_message.Message):
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuePosition]:
         """The first waiting requests."""
 
+    @_builtins.property
+    def oldest(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenRequest]:
+        """The requests that are open longest, oldest first."""
+
     def __init__(
         self,
         *,
@@ -999,10 +1063,12 @@ class PartitionStatus(_message.Message):
         drain_rate: _builtins.float = ...,
         observed_unix_ms: _builtins.int = ...,
         positions: _abc.Iterable[Global___QueuePosition] | None = ...,
+        tokens_per_s: _builtins.float = ...,
+        oldest: _abc.Iterable[Global___OpenRequest] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "drain_rate", b"drain_rate", "leader", b"leader", "model", b"model", "num_running", b"num_running", "observed_unix_ms", b"observed_unix_ms", "partition", b"partition", "positions", b"positions", "tenants", b"tenants", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "drain_rate", b"drain_rate", "leader", b"leader", "model", b"model", "num_running", b"num_running", "observed_unix_ms", b"observed_unix_ms", "oldest", b"oldest", "partition", b"partition", "positions", b"positions", "tenants", b"tenants", "tokens_per_s", b"tokens_per_s", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,105 @@
+"""Filters and draws by the compiled kernels: each row by itself, all its steps in one go, so that it stays in a cache."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from worker.engine.runner import Draw
+from worker.kernels.arrays import Array, zeros
+from worker.kernels.library import KernelsMissing, instruction_sets, load
+from worker.sampling.uniform import uniforms_of
+
+_DRAW = np.dtype(
+    [
+        ("random", np.float64),
+        ("top_p", np.float64),
+        ("typical_p", np.float64),
+        ("temperature", np.float32),
+        ("min_p", np.float32),
+        ("top_k", np.int32),
+        ("token", np.int32),
+    ],
+    align=True,
+)
+"""``hk_draw`` of ``headrace_kernels.h``."""
+_COLDEST = float(np.finfo(np.float32).tiny)
+_MOST_TOP_K = np.iinfo(np.int32).max
+
+
+class HasEngine(Protocol):
+    """Somebody who owns what ``hk_engine_new`` gave."""
+
+    @property
+    def engine(self) -> int | None:
+        """The engine; None once it is freed."""
+        ...
+
+
+class KernelTeam:
+    """An engine of the kernels, and its threads, for one who has no other."""
+
+    def __init__(self, threads: int, isa: str | None = None) -> None:
+        """Starts the threads, by default for the processor's best instruction set.
+
+        Raises:
+            KernelsMissing: they were not built, or memory is short.
+        """
+        self._library = load()
+        isa = isa or instruction_sets()[0]
+        self.engine: int | None = self._library.hk_engine_new(isa.encode(), threads)
+        if self.engine is None:
+            raise KernelsMissing(f"no kernels with {threads} threads")
+
+    def __del__(self) -> None:
+        """Ends the threads."""
+        engine, self.engine = getattr(self, "engine", None), None
+        if engine is not None:
+            self._library.hk_engine_free(engine)
+
+
+class KernelDraw:
+    """Draws on the threads of an engine of the kernels, which must be idle meanwhile."""
+
+    def __init__(self, owner: HasEngine) -> None:
+        """Keeps ``owner`` alive."""
+        self._library = load()
+        self._owner = owner
+        self._scratch: Array = zeros((0,), np.float32)
+
+    def __call__(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+        """A token for each row of adjusted ``logits``, none of them NaN or +infinity; -1 where all are -inf."""
+        assert logits.device.type == "cpu"
+        assert logits.dtype == torch.float32
+        logits = logits.contiguous()
+        vocab = logits.shape[-1]
+        size = self._library.hk_sample_scratch(vocab)
+        size *= self._library.hk_engine_threads(self._owner.engine)
+        if len(self._scratch) < size:
+            self._scratch = zeros((size,), np.float32)
+        wanted = _wanted(draws)
+        self._library.hk_sample(
+            self._owner.engine,
+            logits.data_ptr(),
+            len(draws),
+            vocab,
+            wanted.ctypes.data,
+            self._scratch.ctypes.data,
+        )
+        tokens: list[int] = wanted["token"].tolist()
+        return tokens
+
+
+def _wanted(draws: Sequence[Draw]) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
+    wanted = np.zeros(len(draws), _DRAW)
+    params = [draw.params for draw in draws]
+    temperature = [p.temperature and max(p.temperature, _COLDEST) for p in params]
+    wanted["temperature"] = np.minimum(temperature, np.finfo(np.float32).max)
+    wanted["top_k"] = [min(p.top_k, _MOST_TOP_K) for p in params]
+    for name in ("top_p", "typical_p", "min_p"):
+        wanted[name] = [getattr(p, name) for p in params]
+    # Temperature 0 needs no number, and a batch of such rows is the everyday case.
+    if any(temperature):
+        wanted["random"] = uniforms_of(draws)
+    return wanted
