@@ -43,6 +43,12 @@ class SchedulerSettings(ServiceSettings, ServerTlsSettings):
     batch_window_ms: float = setting(
         10.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
     )
+    length_buckets: bool = setting(
+        True, help="prefer prompts of similar length for one batch; never more than a preference"
+    )
+    preemption: bool = setting(
+        True, help="what runs makes room for a higher class that would wait long otherwise"
+    )
     tenant_weights: tuple[str, ...] = setting(
         (),
         help="shares of tenants as name=weight; 1 for whoever is not named",
