@@ -41,7 +41,7 @@ class SchedulerSettings(ServiceSettings, ServerTlsSettings):
         1, help="partitions of each model; raises the number, never lowers it", check=at_least(1)
     )
     batch_window_ms: float = setting(
-        10.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
+        0.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
     )
     length_buckets: bool = setting(
         True, help="prefer prompts of similar length for one batch; never more than a preference"

@@ -42,8 +42,8 @@ POLICIES: Mapping[str, Policy] = {
         PlanningSettings(max_preempting=0), lambda request: request
     ),
     "without buckets": Policy(PlanningSettings(bucket_bounds=()), lambda request: request),
-    "without window": Policy(PlanningSettings(batch_window_ms=0), lambda request: request),
-    "without both": Policy(
-        PlanningSettings(bucket_bounds=(), batch_window_ms=0), lambda request: request
+    "window": Policy(PlanningSettings(batch_window_ms=10), lambda request: request),
+    "window without buckets": Policy(
+        PlanningSettings(bucket_bounds=(), batch_window_ms=10), lambda request: request
     ),
 }
