@@ -193,6 +193,8 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_prompt_tokens: int = 0
+    from_response_cache: bool = False
+    """Nothing was computed: the answer is that of an earlier equal request."""
 
 
 @dataclass(frozen=True, slots=True)

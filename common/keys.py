@@ -78,6 +78,14 @@ def idempotency(tenant: str, key: str) -> str:
     return f"hr:{{idem:{tenant}:{key}}}"
 
 
+def response_cache(tenant: str, digest: str) -> str:
+    """String with the request that has the answer to what ``digest`` stands for. TTL: RESULT_TTL_MS, as its record's.
+
+    Not in a partition's slot: an equal request may get any. Tenants' names have no colon.
+    """
+    return f"hr:{{answer:{tenant}:{digest}}}"
+
+
 def queued(partition: Partition) -> str:
     """Hash of admission counters, changed only inside scripts that change a status. No TTL: bounded size."""
     return f"hr:{{{partition}}}:queued"

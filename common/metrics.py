@@ -214,6 +214,9 @@ class Metrics:
         self.prefix_cache_evictions = counter(
             meter, "prefix_cache_evictions", "blocks that left the prefix cache"
         )
+        self.response_cache_lookups = counter(
+            meter, "response_cache_lookups", "requests looked for in the response cache, by result"
+        )
         self.disk_cache_hits = counter(
             meter, "disk_cache_hits", "blocks that came back to the prefix cache from disk"
         )

@@ -94,6 +94,7 @@ SYSTEM_REDIS = "redis"
 
 # Ours.
 HEADRACE_REQUEST_ID = "headrace.request.id"
+HEADRACE_RESPONSE_CACHE = "headrace.response_cache"
 HEADRACE_CLIENT_REQUEST_ID = "headrace.client_request.id"
 HEADRACE_TENANT = "headrace.tenant"
 HEADRACE_PRIORITY = "headrace.priority"

@@ -20,6 +20,7 @@ from gateway.attachment import Attachment
 from gateway.audit import AuditLog
 from gateway.background import Background
 from gateway.boundary import Boundary
+from gateway.cached import CachedGeneration
 from gateway.caller import Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
@@ -220,6 +221,15 @@ class Gateway:
             generation=generation,
             keyed=KeyedGeneration(
                 self._node, preparation, generation, attachment, self._relay, self._background
+            ),
+            cached=CachedGeneration(
+                self._node,
+                preparation,
+                generation,
+                attachment,
+                self._relay,
+                self._background,
+                runtime.metrics,
             ),
             attachment=attachment,
             views=self._views,

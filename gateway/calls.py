@@ -15,6 +15,7 @@ from common.records import FinishRecord
 from common.wire import public
 from gateway.attachment import Attachment
 from gateway.batch import run_batch
+from gateway.cached import CachedGeneration
 from gateway.caller import Caller
 from gateway.delivery import Delivery, Write
 from gateway.draft import Draft
@@ -40,6 +41,7 @@ class Calls:
 
     generation: Generation
     keyed: KeyedGeneration
+    cached: CachedGeneration
     attachment: Attachment
     views: QueueViews
     stories: Stories
@@ -124,8 +126,11 @@ class Calls:
     def _open(
         self, draft: Draft, caller: Caller, story: Story
     ) -> AbstractAsyncContextManager[Opened]:
-        kind = self.keyed if draft.idempotency_key else self.generation
-        return kind.open(draft, caller, story)
+        if draft.idempotency_key:
+            return self.keyed.open(draft, caller, story)
+        if draft.use_response_cache:
+            return self.cached.open(draft, caller, story)
+        return self.generation.open(draft, caller, story)
 
     def _delivery(self, opened: Opened, story: Story) -> Delivery:
         return Delivery(

@@ -33,6 +33,8 @@ def trailing_metadata(usage: Usage, timings: Timings | None) -> tuple[tuple[str,
         ("x-usage-completion-tokens", str(usage.completion_tokens)),
         ("x-usage-cached-prompt-tokens", str(usage.cached_prompt_tokens)),
     ]
+    if usage.from_response_cache:
+        pairs.append(("x-response-cache", "hit"))
     if timings is not None:
         pairs.append(("x-queue-time-ms", f"{timings.queue_s * 1000:.3f}"))
         pairs.append(("x-attempts", str(timings.attempts)))

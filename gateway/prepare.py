@@ -146,6 +146,10 @@ class Preparation:
             constraint = constraint_of(draft.constraint)
             if constraint is not None:
                 await self._tokenizer.check_constraint(model, constraint)
+            sampling = sampling_of(draft.sampling, model.card)
+            if draft.use_response_cache and sampling.temperature and draft.sampling.seed is None:
+                findings.add("use_response_cache", "must be set with temperature 0 or a seed only")
+                findings.raise_if_any()
             request_id = model.new_id()
             return Prepared(
                 request_id,
@@ -154,7 +158,7 @@ class Preparation:
                     model=model.card.model,
                     model_revision=model.card.revision,
                     prompt_token_ids=tuple(tokens),
-                    sampling=sampling_of(draft.sampling, model.card),
+                    sampling=sampling,
                     stop=stop_of(draft.stop, max_tokens),
                     priority=Priority[draft.priority],
                     tenant=caller.tenant,

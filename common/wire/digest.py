@@ -1,7 +1,10 @@
-"""The digest of a request's body: two requests are the same when theirs are equal."""
+"""Digests of requests: of a body, by which two requests are the same, and of what an answer depends on."""
 
 import hashlib
+from dataclasses import replace
 
+from common.domain import GenerationRequest, Priority, TraceContext
+from common.wire.request import encode_body
 from headrace.v1 import inference_service_pb2 as pb
 
 
@@ -19,3 +22,23 @@ def body_digest(request: pb.GenerateRequest) -> str:
     compared.ClearField("labels")
     compared.ClearField("timeout")
     return hashlib.sha256(compared.SerializeToString(deterministic=True)).hexdigest()
+
+
+def answer_digest(request: GenerationRequest) -> str:
+    """Equal for requests that can only have the same answer: of one model revision, tenant, prompt and parameters."""
+    sampling = request.sampling
+    compared = replace(
+        request,
+        request_id="",
+        # Greedy choices never ask it.
+        sampling=sampling if sampling.temperature else replace(sampling, seed=0),
+        priority=Priority.NORMAL,
+        client_request_id="",
+        labels={},
+        bypass_prefix_cache=False,
+        resumable=False,
+        hold=True,
+        trace=TraceContext(),
+        baggage="",
+    )
+    return hashlib.sha256(encode_body(compared)).hexdigest()

@@ -91,6 +91,7 @@ def delta_event(
     counted.prompt_tokens = usage.prompt_tokens
     counted.completion_tokens = completion_tokens
     counted.cached_prompt_tokens = usage.cached_prompt_tokens
+    counted.from_response_cache = usage.from_response_cache
     return message
 
 

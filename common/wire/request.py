@@ -30,7 +30,7 @@ def encode_body(request: GenerationRequest) -> bytes:
         traceparent=request.trace.traceparent,
         tracestate=request.trace.tracestate,
         baggage=request.baggage,
-    ).SerializeToString()
+    ).SerializeToString(deterministic=True)
 
 
 def parse_body(data: bytes) -> pb.RequestBody:

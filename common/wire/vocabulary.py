@@ -107,12 +107,18 @@ def usage_to_pb(value: Usage) -> pb.Usage:
         prompt_tokens=value.prompt_tokens,
         completion_tokens=value.completion_tokens,
         cached_prompt_tokens=value.cached_prompt_tokens,
+        from_response_cache=value.from_response_cache,
     )
 
 
 def usage_from_pb(message: pb.Usage) -> Usage:
     """Usage from the wire."""
-    return Usage(message.prompt_tokens, message.completion_tokens, message.cached_prompt_tokens)
+    return Usage(
+        message.prompt_tokens,
+        message.completion_tokens,
+        message.cached_prompt_tokens,
+        message.from_response_cache,
+    )
 
 
 def timings_to_pb(value: Timings) -> pb.Timings:

@@ -163,12 +163,15 @@ def _envelope(request_id: str, model: str, revision: str, kind: str) -> dict[str
 
 
 def _usage(usage: gen.Usage) -> dict[str, Any]:
-    return {
+    counted: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_prompt_tokens},
     }
+    if usage.from_response_cache:
+        counted["from_response_cache"] = True
+    return counted
 
 
 def _ending(reason: "gen.FinishReason.ValueType", matched: gen.MatchedStop) -> dict[str, Any]:

@@ -50,7 +50,7 @@ from gateway.prepare import Preparation
 from gateway.queue_views import QueueViews
 from headrace.v1 import inference_service_pb2 as pb
 
-_SHOWN_FIGURES = frozenset({"x-queue-time-ms", "x-attempts"})
+_SHOWN_FIGURES = frozenset({"x-queue-time-ms", "x-attempts", "x-response-cache"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ class Mailbox:
         self.wake: Callable[[], None] = lambda: None
         self.is_broken = False
         """A record did not fit: tokens are missing, and the request's record has to be looked at."""
+        self.is_from_cache = False
+        """Whether all of it is the answer to an earlier equal request."""
         self._prompt_tokens = prompt_tokens
         self._fold = LogFold()
         self._next_out = from_seq
@@ -58,13 +60,13 @@ class Mailbox:
     @property
     def prompt_usage(self) -> Usage:
         """Usage of the prompt alone; nothing counts before it was taken up."""
-        return self._prompt_usage
+        return replace(self._prompt_usage, from_response_cache=self.is_from_cache)
 
     def usage(self, completion_tokens: int) -> Usage:
         """Usage with so many tokens generated."""
         if self.prompt is None:
             return Usage()
-        return replace(self._prompt_usage, completion_tokens=completion_tokens)
+        return replace(self.prompt_usage, completion_tokens=completion_tokens)
 
     def push(self, record: LogRecord) -> None:
         """A record from the log's end, in log order."""

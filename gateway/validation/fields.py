@@ -183,6 +183,8 @@ def _check_envelope(draft: Draft, findings: Findings) -> None:
     ):
         findings.add("timeout", "must be above 0")
     check_key(draft.idempotency_key, findings)
+    if draft.use_response_cache and draft.idempotency_key:
+        findings.add("use_response_cache", "must not be set beside an idempotency key")
     findings.size("client_request_id", draft.client_request_id, MAX_ID_BYTES)
     findings.size("cache_salt", draft.cache_salt, MAX_SALT_BYTES)
     findings.size("adapter", draft.adapter, MAX_NAME_BYTES)

@@ -10,10 +10,5 @@ def refuse_unimplemented(draft: Draft) -> None:
     Raises:
         NotImplementedYet: something is asked for that this version cannot do.
     """
-    asked_for = {
-        "adapter": draft.adapter,
-        "use_response_cache": draft.use_response_cache,
-    }
-    fields = [name for name, value in asked_for.items() if value]
-    if fields:
-        raise NotImplementedYet(fields)
+    if draft.adapter:
+        raise NotImplementedYet(["adapter"])

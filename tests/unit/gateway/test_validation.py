@@ -288,11 +288,7 @@ def test_all_missing_features_are_named_together() -> None:
         "m",
         TEXT,
         adapter="lora",
-        use_response_cache=True,
     )
     with pytest.raises(NotImplementedYet) as caught:
         refuse_unimplemented(draft)
-    assert caught.value.fields == (
-        "adapter",
-        "use_response_cache",
-    )
+    assert caught.value.fields == ("adapter",)

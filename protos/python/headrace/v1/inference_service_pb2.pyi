@@ -87,7 +87,7 @@ class GenerateRequest(_message.Message):
     hold: _builtins.bool
     """Wait when the model has no worker at the moment. Unset means true."""
     use_response_cache: _builtins.bool
-    """Accept an answer from the response cache."""
+    """Accept the answer of an earlier equal request, and offer this one's. For greedy or seeded requests without a key."""
     @_builtins.property
     def prompt(self) -> _generation_pb2.Prompt:
         """The prompt."""
