@@ -1,10 +1,12 @@
 """Operators change a running system under load, as docs/operations.md says, and no request fails.
 
-Each request is asked again and again with its own seed: whatever is restarted meanwhile, every answer is the same.
+Each request is asked again and again with its own seed: whatever is restarted meanwhile, every answer is the same. Callers
+give keys, as docs/api.md advises: a gateway that is away when a request is sent may have taken it.
 """
 
 import asyncio
 import contextlib
+import secrets
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -52,6 +54,7 @@ class Load:
                 ignore_eos=True,
                 temperature=1.0,
                 seed=number,
+                idempotency_key=secrets.token_hex(8),
                 count=self.count,
                 on_event=note,
             )
@@ -105,7 +108,13 @@ def restart(process: ServiceProcess) -> None:
 
 async def test_a_rolling_restart_of_all_services():
     """Schedulers, gateways, workers, one after the other: streams go on elsewhere, nothing fails, no token differs."""
-    with running_stack(schedulers=2, gateways=2, workers=2, worker_flags=SLOW) as stack:
+    with running_stack(
+        schedulers=2,
+        gateways=2,
+        workers=2,
+        worker_flags=SLOW,
+        gateway_flags=["--http-port", "0"],
+    ) as stack:
         async with load_on(stack, "sim") as (_, load):
             await load.comes_to("sim")
             for process in [*stack.schedulers, *stack.gateways, *stack.workers]:
@@ -119,62 +128,72 @@ def targets(*found: tuple[str, str]) -> list[admin.AliasTarget]:
 
 async def test_a_rolling_model_change():
     """A canary, all of it, the old worker drained and gone; then a smaller model helps while the queue is long."""
-    new = [*SLOW, "--eos-every", "1000000"]
-    small = [*SLOW, "--served-model-name", "small", "--worker-id", "small"]
-    with running_stack(worker_flags=SLOW) as stack:
+    with running_stack(worker_flags=SLOW) as stack, contextlib.ExitStack() as workers:
         async with AsyncClient(stack.targets) as client:
             (found,) = await client.models()
-            old_revision = found.revision
+            old = found.revision
             await client.admin.set_alias(
-                admin.ModelAlias(alias="chat", current=targets(("sim", old_revision)))
+                admin.ModelAlias(alias="chat", current=targets(("sim", old)))
             )
         async with load_on(stack, "chat") as (client, load):
-            await load.comes_to("sim", old_revision)
-            with started_worker(stack, "worker-new", new):
-                workers = await all_workers(client, 2)
-                (new_revision,) = {one.model_revision for one in workers} - {old_revision}
-                both = targets(("sim", old_revision), ("sim", new_revision))
-                await client.admin.set_alias(admin.ModelAlias(alias="chat", current=both))
-                await load.comes_to("sim", new_revision)
-                await client.admin.promote("chat", new_revision)
-                await client.admin.drain("worker-0")
-                assert await asyncio.to_thread(stack.workers[0].stop) == 0
-                await load.comes_to("sim", new_revision)
-                await help_by_a_smaller_model(stack, client, load, small)
+            await load.comes_to("sim", old)
+            await start_worker(stack, workers, "new", [*SLOW, "--eos-every", "1000000"])
+            here = await all_workers(client, 2)
+            (new,) = {one.model_revision for one in here} - {old}
+            both = targets(("sim", old), ("sim", new))
+            await client.admin.set_alias(admin.ModelAlias(alias="chat", current=both))
+            await load.comes_to("sim", new)
+            await client.admin.promote("chat", new)
+            await rests(client, "worker-0")
+            await client.admin.drain("worker-0")
+            assert await asyncio.to_thread(stack.workers[0].wait) == 0, "a drained worker ends"
+            await load.comes_to("sim", new)
+            await start_worker(stack, workers, "small", [*SLOW, "--served-model-name", "small"])
+            await help_by_a_smaller_model(client, load)
 
 
-async def help_by_a_smaller_model(
-    stack: Stack, client: AsyncClient, load: Load, small: list[str]
-) -> None:
+async def rests(client: AsyncClient, worker_id: str) -> None:
+    """Wait until a worker has run nothing for longer than gateways take to follow a promotion."""
+    async with asyncio.timeout(scaled(60)):
+        looks = 0
+        while looks < 4:
+            (found,) = [one for one in await client.admin.workers() if one.worker_id == worker_id]
+            looks = 0 if found.num_running else looks + 1
+            await asyncio.sleep(0.6)
+
+
+async def help_by_a_smaller_model(client: AsyncClient, load: Load) -> None:
     """Opted in by a threshold; nothing of it goes to the fallback while the queue is short."""
-    with started_worker(stack, "small", small):
-        await all_workers(client, 2)
-        helped = admin.ModelAlias(
-            alias="chat",
-            current=targets(("sim", "")),
-            fallback=targets(("small", "")),
-            fallback_above_waiting=3,
-        )
-        await client.admin.set_alias(helped)
-        await load.comes_to("sim")
-        assert not any(model == "small" for model, _ in load.served)
-        async with asyncio.TaskGroup() as flood:
-            for number in range(120):
-                flood.create_task(
-                    collect(client, f"flood {number}", model="sim", max_tokens=60, ignore_eos=True)
-                )
-            await load.comes_to("small")
-        await load.comes_to("sim")
+    await all_workers(client, 2)
+    helped = admin.ModelAlias(
+        alias="chat",
+        current=targets(("sim", "")),
+        fallback=targets(("small", "")),
+        fallback_above_waiting=3,
+    )
+    await client.admin.set_alias(helped)
+    await load.comes_to("sim")
+    assert not any(model == "small" for model, _ in load.served)
+    async with asyncio.TaskGroup() as flood:
+        for number in range(120):
+            flood.create_task(
+                collect(client, f"flood {number}", model="sim", max_tokens=60, ignore_eos=True)
+            )
+        await load.comes_to("small")
+    await load.comes_to("sim")
 
 
-@contextlib.contextmanager
-def started_worker(stack: Stack, name: str, flags: list[str]):
+async def start_worker(
+    stack: Stack, workers: contextlib.ExitStack, name: str, flags: list[str]
+) -> None:
+    """One more worker, which stays until the load is over."""
     seeds = ",".join(scheduler.endpoints["grpc"] for scheduler in stack.schedulers)
-    flags = ["--metrics-port", "0", *flags, "--worker-id", name]
-    with ServiceProcess(
-        "worker", flags=flags, environment={"HEADRACE_SCHEDULERS": seeds}
-    ) as worker:
-        yield worker
+    worker = ServiceProcess(
+        "worker",
+        flags=["--metrics-port", "0", "--worker-id", name, *flags],
+        environment={"HEADRACE_SCHEDULERS": seeds},
+    )
+    await asyncio.to_thread(workers.enter_context, worker)
 
 
 async def all_workers(client: AsyncClient, number: int) -> list[admin.Worker]:
