@@ -161,6 +161,12 @@ class Metrics:
             description="time of a call",
             explicit_bucket_boundaries_advisory=WAIT_BOUNDS_S,
         )
+        self.http_server_request_duration = meter.create_histogram(
+            "http.server.request.duration",
+            unit="s",
+            description="time of an exchange, a stream's to its end",
+            explicit_bucket_boundaries_advisory=WAIT_BOUNDS_S,
+        )
         self.gen_ai_request_duration = meter.create_histogram(
             "gen_ai.server.request.duration",
             unit="s",

@@ -117,6 +117,7 @@ class LedWorker:
             runs_alone=self._alone in self.running,
             running=here,
             lowest_running=min((one.priority for one in here), default=None),
+            num_leaving=sum(one.is_leaving for one in here),
         )
 
     def _growth_blocks(self, request: LedRequest, lengths: OutputLengths) -> int:

@@ -44,7 +44,7 @@ async def serve(settings: SchedulerSettings, runtime: Runtime) -> None:
         raise CannotServe(
             f"--grpc-port: cannot bind {settings.grpc_host}:{settings.grpc_port}"
         ) from error
-    node = Node(settings.redis_url)
+    node = Node(settings.redis_url, settings.vault())
     address = settings.advertise_address or f"{settings.grpc_host}:{port}"
     identity = LeaderLease(f"{runtime.instance}-{uuid7_hex(0)[-8:]}", address)
     scheduler = Scheduler(settings, runtime, node, identity)

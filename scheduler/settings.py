@@ -12,13 +12,14 @@ from common.service_settings import (
 from common.setting_fields import above, at_least, host_and_port, port, setting
 from common.streams.addresses import problem_of
 from common.tls_settings import ServerTlsSettings
+from common.vault_settings import VaultSettings
 from scheduler.tenant_weights import problem_with
 
 DEFAULT_GRPC_PORT = 50052
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchedulerSettings(ServiceSettings, ServerTlsSettings):
+class SchedulerSettings(ServiceSettings, ServerTlsSettings, VaultSettings):
     """What can be tuned about a scheduler."""
 
     redis_url: str = setting(
@@ -80,3 +81,4 @@ class SchedulerSettings(ServiceSettings, ServerTlsSettings):
     def problems(self) -> Iterator[str]:
         """What is wrong with several settings together."""
         yield from self.tls_problems()
+        yield from self.vault_problems()

@@ -59,7 +59,8 @@ class WorkerView:
 
     Credits are what it reported less what was assigned since; ``num_running``, in sequences, includes the latter. ``kv_blocks``
     is its whole pool, 0 when unknown. An empty ``model_revision`` serves any. ``runs_alone``: what runs there lets
-    nothing join. ``lowest_running`` is the lowest class among ``running``.
+    nothing join. ``lowest_running`` is the lowest class among ``running``, ``num_leaving`` counts those of them that
+    were asked to make room.
     """
 
     worker_id: str
@@ -76,6 +77,7 @@ class WorkerView:
     runs_alone: bool = False
     running: tuple[Running, ...] = ()
     lowest_running: Priority | None = None
+    num_leaving: int = 0
 
     def serves(self, lane: LaneKey) -> bool:
         """Whether it may run requests of a lane: equal numerics once started, the revision that was asked for."""
@@ -89,12 +91,17 @@ class Room:
     """What is left of a worker's credits while a plan is made."""
 
     def __init__(
-        self, worker: WorkerView, settings: PlanningSettings, lengths: OutputLengths
+        self,
+        worker: WorkerView,
+        settings: PlanningSettings,
+        lengths: OutputLengths,
+        needs: dict[str, int],
     ) -> None:
-        """All of ``worker``'s credits."""
+        """All of ``worker``'s credits; ``needs`` are tokens of requests that a plan's rooms have worked out."""
         self.worker = worker
         self.num_taken = 0
         self._lengths = lengths
+        self._needs = needs
         self._seqs = worker.free_seqs
         self._blocks = worker.free_blocks
         self._pending_tokens = worker.pending_prefill_tokens
@@ -122,14 +129,13 @@ class Room:
 
     def fits(self, request: WaitingRequest) -> bool:
         """Whether ``request`` may join now."""
-        if not self.is_open or self._seqs < request.num_choices:
+        if self._seqs < request.num_choices or not self.is_open:
             return False
-        if self._blocks < self._reserved_blocks(request) and not (
+        return self._has_prefill_share(request) and (
+            self._reserved_blocks(request) <= self._blocks
             # An idle worker has all the room it will ever have: the reserve must not keep a request from it.
-            self.is_idle and self._least_blocks(request) <= self._blocks
-        ):
-            return False
-        return self._has_prefill_share(request)
+            or (self.is_idle and self._least_blocks(request) <= self._blocks)
+        )
 
     def could_fit(self, request: WaitingRequest) -> bool:
         """Whether ``request`` would fit if the worker had nothing else to do."""
@@ -170,9 +176,11 @@ class Room:
         )
 
     def _reserved_blocks(self, request: WaitingRequest) -> int:
-        return self.blocks_of(request.known_tokens + self._lengths.reserve(request)) + (
-            request.num_choices - 1
-        )
+        tokens = self._needs.get(request.request_id)
+        if tokens is None:
+            tokens = request.known_tokens + self._lengths.reserve(request)
+            self._needs[request.request_id] = tokens
+        return -(-tokens // self.worker.block_size) + request.num_choices - 1
 
     def _least_blocks(self, request: WaitingRequest) -> int:
         # Each choice has a last block of its own.

@@ -104,7 +104,8 @@ class _Making:
         self._queue = queue
         self._skip = skip
         self._now_s = now_s
-        self._rooms = [Room(worker, queue.settings, queue.lengths) for worker in serving]
+        needs: dict[str, int] = {}
+        self._rooms = [Room(worker, queue.settings, queue.lengths, needs) for worker in serving]
         self._order = OpenOrder(queue, skip)
 
     def assign(self) -> None:

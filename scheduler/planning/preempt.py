@@ -56,7 +56,7 @@ def plan_preemptions(
     """Who makes room for the first of ``waiting``, which the plan could not place, highest class first."""
     plan = Preemptions([])
     # Room that is being made is for the first ones.
-    num_leaving = sum(one.is_leaving for room in rooms for one in room.worker.running)
+    num_leaving = sum(room.worker.num_leaving for room in rooms)
     for entry in islice(waiting, settings.max_preempting):
         if num_leaving:
             num_leaving -= 1

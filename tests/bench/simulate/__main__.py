@@ -5,6 +5,7 @@ planner and workers that are arithmetic, once for each policy, and prints what e
 """
 
 import argparse
+import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,13 +33,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     last_s = arrivals[-1].at_s
     print(f"{len(arrivals)} requests in {last_s:.0f} s on {options.workers} workers\n")
     runs = [
-        run_policy(name, arrivals, service, options.workers, options.max_waiting)
+        run_policy(
+            name,
+            arrivals,
+            service,
+            options.workers,
+            options.max_waiting,
+            tick_s=options.tick_ms / 1000,
+        )
         for name in options.policies
     ]
     print(table(runs), tenant_table(runs), sep="\n\n")
     for run in runs:
-        print(f"\n{run.policy}: {run.num_plans} plans, simulated in {run.took_s:.0f} s", end="")
-    print()
+        print(
+            f"\n{run.policy}: {run.num_plans} plans, simulated in {run.took_s:.0f} s of CPU time",
+            end="",
+        )
+    print(f"\npeak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
     if options.plot:
         plot(runs, options.plot)
 
@@ -49,12 +60,14 @@ def run_policy(
     service: ServiceTimes,
     num_workers: int,
     max_waiting: int,
+    *,
+    tick_s: float = 0.02,
 ) -> Run:
     """One policy's run."""
-    world = World(service, num_workers, POLICIES[name], max_waiting=max_waiting)
-    began_s = time.perf_counter()
+    world = World(service, num_workers, POLICIES[name], tick_s=tick_s, max_waiting=max_waiting)
+    began_s = time.process_time()
     outcomes = world.run(arrivals)
-    return Run.of(name, world, outcomes, time.perf_counter() - began_s)
+    return Run.of(name, world, outcomes, time.process_time() - began_s)
 
 
 def rate_of(sample: Sequence[Arrival], service: ServiceTimes, workers: int, load: float) -> float:
@@ -82,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--load", type=float, default=1.2, help="of what the workers get through")
     parser.add_argument("--max-waiting", type=int, default=1000, help="bound of each class")
+    parser.add_argument("--tick-ms", type=float, default=20, help="least time between plans")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--policies", nargs="+", choices=[*POLICIES], default=["fcfs", "priority", "headrace"]

@@ -71,6 +71,7 @@ class World:
             f"w{n}": fleet.SimulatedWorker(f"w{n}", service) for n in range(num_workers)
         }
         self._events: list[tuple[float, str]] = []
+        self._expected: dict[str, float] = {}
         self._deadlines: list[tuple[float, str]] = []
         self._where: dict[str, tuple[fleet.SimulatedWorker, fleet.Sequence]] = {}
         self._outcomes: dict[str, Outcome] = {}
@@ -127,8 +128,9 @@ class World:
     def _advance(self) -> None:
         """Let the workers compute until now."""
         while self._events and self._events[0][0] <= self.now_s:
-            _, worker_id = heapq.heappop(self._events)
-            self._advance_worker(self._workers[worker_id])
+            at_s, worker_id = heapq.heappop(self._events)
+            if self._expected.get(worker_id) == at_s:  # else it is expected at another time by now
+                self._advance_worker(self._workers[worker_id])
         while self._deadlines and self._deadlines[0][0] <= self.now_s:
             _, key = heapq.heappop(self._deadlines)
             found = self._where.get(key)
@@ -159,7 +161,10 @@ class World:
 
     def _expect(self, worker: fleet.SimulatedWorker) -> None:
         next_s = worker.next_s()
-        if next_s is not None:
+        if next_s is None:
+            self._expected.pop(worker.worker_id, None)
+        elif self._expected.get(worker.worker_id) != next_s:
+            self._expected[worker.worker_id] = next_s
             heapq.heappush(self._events, (next_s, worker.worker_id))
 
     def _end(self, sequence: fleet.Sequence, end: str, at_s: float) -> None:

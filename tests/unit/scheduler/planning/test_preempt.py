@@ -12,6 +12,7 @@ from tests.support.planning import Runs, assigned, make_queue, make_request, mak
 def full(*running: Runs, worker_id: str = "w", **changes):
     """A worker without a free slot."""
     values = {"free_seqs": 0, "num_running": len(running), "running": running} | changes
+    values |= {"num_leaving": sum(one.is_leaving for one in running)}
     lowest = min((one.priority for one in running), default=None)
     return make_worker(worker_id, lowest_running=lowest, **values)
 

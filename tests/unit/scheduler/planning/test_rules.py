@@ -317,7 +317,7 @@ def test_workers_of_different_kinds_share_what_any_may_run():
 
 def test_a_room_without_slots_fits_nothing():
     """Fit is a question that can be asked of any worker."""
-    assert not Room(FULL, PlanningSettings(), OutputLengths(PlanningSettings())).fits(
+    assert not Room(FULL, PlanningSettings(), OutputLengths(PlanningSettings()), {}).fits(
         make_request("a")
     )
 
