@@ -88,6 +88,7 @@ class Gateway:
             log,
             self.audit,
             trace_content=settings.trace_content,
+            audit_content=settings.audit_content,
         )
         self._catalogue = Catalogue(node, log)
         self._views = QueueViews(node, self._catalogue, log)

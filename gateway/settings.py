@@ -74,6 +74,9 @@ class GatewaySettings(ServiceSettings, ServerTlsSettings, VaultSettings):
         None,
         help="file that gets a line of JSON for each decision: who, what, how much, never the text",
     )
+    audit_content: bool = setting(
+        False, help="put prompts and answers into the audit log, for whoever may read that"
+    )
     max_message_bytes: int = setting(
         MAX_PUBLIC_MESSAGE_BYTES, help="longest message from or to a client", check=at_least(1024)
     )

@@ -33,9 +33,9 @@ from scheduler.mailbox import Mailbox
 from scheduler.messages import Message, Purpose, WritesAnswered
 from scheduler.owned_tasks import OwnedTasks
 from scheduler.planning.queue import WaitingQueue
-from scheduler.planning.settings import PlanningSettings
 from scheduler.record_writer import RecordWriter
 from scheduler.recount import Recount
+from scheduler.rules import planning_settings
 from scheduler.settings import SchedulerSettings
 from scheduler.settlements import Settlements
 from scheduler.snapshot import Snapshot
@@ -101,12 +101,7 @@ class Leadership:
             settings=settings,
             clock=services.clock,
             telemetry=telemetry,
-            queue=WaitingQueue(
-                PlanningSettings(
-                    batch_window_ms=settings.batch_window_ms,
-                    tenant_weights=weights,
-                )
-            ),
+            queue=WaitingQueue(planning_settings(settings, weights)),
             logs=self._logs,
             records=self._records,
             acks=self._acks,

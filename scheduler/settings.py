@@ -42,7 +42,13 @@ class SchedulerSettings(ServiceSettings, ServerTlsSettings, VaultSettings):
         1, help="partitions of each model; raises the number, never lowers it", check=at_least(1)
     )
     batch_window_ms: float = setting(
-        10.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
+        0.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
+    )
+    length_buckets: bool = setting(
+        True, help="prefer prompts of similar length for one batch; never more than a preference"
+    )
+    preemption: bool = setting(
+        True, help="what runs makes room for a higher class that would wait long otherwise"
     )
     tenant_weights: tuple[str, ...] = setting(
         (),
