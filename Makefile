@@ -43,6 +43,7 @@ test-unit: venv ## the pure and fast tests alone
 
 test-system: venv ## the tests that need Debian packages, which are installed; integration on their Redis
 	@deploy/system_packages.sh
+	@PYTHON=$(BIN)/python deploy/gptq_packages.sh $(CURDIR)/.venv/gptq
 	@HEADRACE_TEST_REDIS=system $(BIN)/pytest -m '(system or integration) and not gpu'
 
 check: lint test-unit ## lint, and the unit tests
@@ -72,5 +73,6 @@ sanitize: venv ## the kernels under the address and undefined-behaviour sanitize
 
 clean: ## remove everything that was installed or built
 	@rm -rf .venv build dist .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	@rm -rf protos/node_modules ./*.egg-info protos/python/*.egg-info .coverage*
+	@rm -rf protos/node_modules protos/build protos/dist ./*.egg-info protos/python/*.egg-info .coverage*
+	@rm -f worker/kernels/_native*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

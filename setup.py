@@ -2,6 +2,9 @@
 
 The kernels are a plain shared library, compiled once for each instruction set in seconds and without torch. Where there
 is no C++ compiler the package installs without them, and the worker says at its start that it runs without them.
+
+A wheel holds the library beside its package. An editable installation keeps it in the environment, since nothing that is
+built belongs among the sources.
 """
 
 import hashlib
@@ -16,6 +19,8 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 SOURCES = Path("worker/kernels/src")
+# In an environment's folder, where `worker.kernels.library` looks too.
+EDITABLE = Path("lib/headrace")
 # Contraction is off, so that the compiler never decides where a product and a sum are rounded once or twice.
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread"]
 WARNINGS = [
@@ -56,6 +61,18 @@ class BuildKernels(build_ext):
         library = Path(self.get_ext_fullpath(ext.name))
         library.parent.mkdir(parents=True, exist_ok=True)
         self._run([compiler, "-shared", *flags, *built, "-o", str(library)])
+
+    def copy_extensions_to_source(self) -> None:
+        """Editable: what `data` of the wheel holds is installed into the environment, and removed with it."""
+        if not self.editable_mode:
+            super().copy_extensions_to_source()
+            return
+        folder = Path(self.get_finalized_command("install").install_data) / EDITABLE
+        for ext in self.extensions:
+            library = Path(self.build_lib) / self.get_ext_filename(self.get_ext_fullname(ext.name))
+            if library.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(library, folder / library.name)
 
     def _compiler(self) -> str:
         for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):

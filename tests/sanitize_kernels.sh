@@ -12,9 +12,8 @@ python="$(realpath -s "${PYTHON:-.venv/bin/python}")"
 export CXX="${CXX:-g++}"
 copy="$(mktemp -d)"
 trap 'rm -rf "$copy"' EXIT
-# The build lies beside its sources, and the ordinary one must stay as it is.
+# The build lies beside its sources, where it comes before the environment's.
 cp -r worker common tests pyproject.toml setup.py README.md LICENSE "$copy"
-rm -f "$copy"/worker/kernels/_native*
 cd "$copy"
 CXXFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -g -O1" \
   "$python" setup.py --quiet build_ext --inplace

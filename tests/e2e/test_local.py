@@ -13,6 +13,7 @@ from tests.support.time_scale import scaled
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(300))]
 
+ROOT = Path(__file__).parents[2]
 _QUESTION = "What is the capital of France?"
 
 
@@ -26,10 +27,23 @@ def ask(address: str) -> str:
     return answer.choices[0].text
 
 
+def files_of_the_tree() -> dict[Path, int]:
+    """Everything outside the environment, and when it was written."""
+    found = {}
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in {".venv", ".git"}]
+        paths = [Path(folder, name) for name in names]
+        found |= {path: path.stat().st_mtime_ns for path in paths}
+    return found
+
+
 def test_the_demo(tmp_path: Path) -> None:
-    """The real model, quantized to int8, names Paris; ids and figures are printed; nothing is left."""
+    """The real model, quantized to int8, names Paris; ids and figures are printed; nothing is left, nor written among the sources."""
     command = f"headrace generate --stats --temperature 0 '{_QUESTION}'"
-    with LocalStack(tmp_path, "--quantization=int8", f"--run={command}") as stack:
+    before = files_of_the_tree()
+    flags = ["--quantization=int8", f"--run={command}"]
+    # As `make demo` does it.
+    with LocalStack(tmp_path, *flags, environment={"PYTHONDONTWRITEBYTECODE": "1"}) as stack:
         assert stack.wait(within_s=240) == 0, stack.said()
         said = stack.said()
         assert "Paris" in said
@@ -42,6 +56,7 @@ def test_the_demo(tmp_path: Path) -> None:
         ):
             assert figure in said
         assert not list(stack.temporary.iterdir())
+    assert files_of_the_tree() == before
 
 
 def test_stops_in_order_and_leaves_nothing(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 import ctypes
 import functools
+import sys
 from pathlib import Path
 
 from worker.kernels.structs import ABI, Linear, Model, Step
 
+# Beside this file in a wheel; an editable installation keeps it in the environment (see setup.py).
+_FOLDERS = (Path(__file__).parent, Path(sys.prefix) / "lib/headrace")
 _POINTER = ctypes.c_void_p
 _INT = ctypes.c_int32
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
@@ -55,7 +58,7 @@ def load() -> ctypes.CDLL:
     Raises:
         KernelsMissing: it was not built, or from other sources than these.
     """
-    found = sorted(Path(__file__).parent.glob("_native*.so"))
+    found = [path for folder in _FOLDERS for path in sorted(folder.glob("_native*.so"))]
     if not found:
         raise KernelsMissing("the CPU kernels were not built: no C++ compiler at installation")
     try:

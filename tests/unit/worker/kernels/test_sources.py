@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def test_the_library_was_built_from_these_sources():
-    """After a change of the kernels they must be built again: python setup.py build_ext --inplace."""
+    """After a change of the kernels they must be built again: make venv."""
     try:
         built_from = load().hk_sources().decode()
     except KernelsMissing as missing:
@@ -22,3 +22,8 @@ def test_the_library_was_built_from_these_sources():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert built_from == module.sources_digest()
+
+
+def test_nothing_that_is_built_lies_among_the_sources():
+    """The library is in the environment, as everything that an installation makes."""
+    assert not list((ROOT / "worker").rglob("*.so"))
