@@ -60,18 +60,11 @@ def openvino_form(folder: Path, weights: str) -> Path:
 
     def make(target: Path) -> None:
         tool = PEERS / "openvino/bin/optimum-cli"
-        task = ["--task", "text-generation-with-past"]
-        _run(
-            tool,
-            "export",
-            "openvino",
-            "--model",
-            folder,
-            *task,
-            "--weight-format",
-            weights,
-            target,
-        )
+        task = ["--task", "text-generation-with-past", "--weight-format", weights]
+        if weights == "int4":
+            # The widths of the default model are no multiples of the usual 128.
+            task += ["--group-size", "64"]
+        _run(tool, "export", "openvino", "--model", folder, *task, target)
 
     return _once(f"{folder.name}-openvino-{weights}", make)
 
