@@ -43,6 +43,7 @@ test-unit: venv ## the pure and fast tests alone
 
 test-system: venv ## the tests that need Debian packages, which are installed; integration on their Redis
 	@deploy/system_packages.sh
+	@PYTHON=$(BIN)/python deploy/gptq_packages.sh $(CURDIR)/.venv/gptq
 	@HEADRACE_TEST_REDIS=system $(BIN)/pytest -m '(system or integration) and not gpu'
 
 check: lint test-unit ## lint, and the unit tests

@@ -1,6 +1,6 @@
 """What metrics are made of: instruments, the bounds of their buckets, and labels that are bounded sets."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation
 
@@ -21,6 +21,9 @@ WAIT_BOUNDS_S = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
     *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
 )
+# From a model that is sure of itself to one that guesses among its vocabulary.
+PERPLEXITY_BOUNDS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0, 35.0, 60.0, 100.0, 1e3, 1e5)
+SHARE_BOUNDS = (*(tenth / 10 for tenth in range(1, 10)), 0.95, 1.0)
 BATCH_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 # As the GenAI conventions give them.
 GEN_AI_DURATION_BOUNDS_S = tuple(0.01 * 2**power for power in range(14))
@@ -85,7 +88,7 @@ def seconds(meter: Meter, name: str, description: str, bounds: tuple[float, ...]
     )
 
 
-def sizes(meter: Meter, name: str, description: str, bounds: tuple[int, ...]) -> Histogram:
+def sizes(meter: Meter, name: str, description: str, bounds: Sequence[float]) -> Histogram:
     return meter.create_histogram(
         f"headrace_{name}", description=description, explicit_bucket_boundaries_advisory=bounds
     )

@@ -50,6 +50,9 @@ QUOTA_TTL_MS = OPEN_RECORD_TTL_MS
 DRAIN_TTL_MS = 3_600_000
 """A drain order outlives reconnections of its worker and the death of the leader that would have cleared it."""
 
+SCHEDULER_SIGN_MS = LEADER_LEASE_MS
+"""A scheduler that is silent for as long as a leader may be counts no more where partitions are shared out."""
+
 
 def inbox(partition: Partition, priority: Priority) -> str:
     """Stream of accepted requests of one class. No TTL, no MAXLEN: it is the queue; entries go with their ack."""
@@ -162,6 +165,11 @@ def aliases() -> str:
 def partition_counts() -> str:
     """Hash from model name to number of partitions. No TTL: it cannot shrink while requests live."""
     return "hr:{cards}:partitions"
+
+
+def schedulers() -> str:
+    """Sorted set of live schedulers by their last sign of life. TTL: SCHEDULER_SIGN_MS, renewed by each sign."""
+    return "hr:{cards}:schedulers"
 
 
 def card(model: str, revision: str) -> str:

@@ -15,6 +15,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from common.domain import TraceContext
 from common.log_repeats import RepeatFilter
+from common.redaction import Redactor
 from common.service_settings import LogFormat, LogLevel
 
 Log = FilteringBoundLogger
@@ -36,8 +37,13 @@ def configure_logs(
     level: LogLevel = LogLevel.INFO,
     log_format: LogFormat = LogFormat.JSON,
     stream: TextIO | None = None,
+    redactor: Redactor | None = None,
 ) -> Log:
-    """Set up the process's logging, once, and return the service's logger."""
+    """Set up the process's logging, once, and return the service's logger; ``redactor`` has a look at every line."""
+
+    def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+        return event if redactor is None else cast("EventDict", redactor.redacted(event))
+
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -53,7 +59,7 @@ def configure_logs(
             foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_renderers(log_format, handler.stream),
+                *_renderers(log_format, handler.stream, redact),
             ],
         )
     )
@@ -127,17 +133,19 @@ class _Constant:
         return event
 
 
-def _renderers(log_format: LogFormat, stream: TextIO) -> list[Processor]:
+def _renderers(log_format: LogFormat, stream: TextIO, redact: Processor) -> list[Processor]:
     if log_format is LogFormat.CONSOLE:
         return [
+            redact,
             structlog.dev.ConsoleRenderer(
                 colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
-            )
+            ),
         ]
     # Tracebacks as plain text: the richer renderers show local variables, prompts among them.
     return [
         structlog.processors.format_exc_info,
         structlog.processors.UnicodeDecoder(),
+        redact,
         structlog.processors.JSONRenderer(default=_as_text, ensure_ascii=False),
     ]
 

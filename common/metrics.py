@@ -22,6 +22,8 @@ from common.instruments import (
     GEN_AI_DURATION_BOUNDS_S,
     GEN_AI_FIRST_TOKEN_BOUNDS_S,
     GEN_AI_TOKEN_BOUNDS_S,
+    PERPLEXITY_BOUNDS,
+    SHARE_BOUNDS,
     STEP_BOUNDS_S,
     TOKEN_BOUNDS,
     WAIT_BOUNDS_S,
@@ -77,6 +79,7 @@ class Metrics:
         self._add_engine(meter)
         self._add_preemption(meter)
         self._add_prefix_cache(meter)
+        self._add_answers(meter)
         self._add_links(meter)
         self._add_machine(meter)
 
@@ -158,6 +161,12 @@ class Metrics:
             description="time of a call",
             explicit_bucket_boundaries_advisory=WAIT_BOUNDS_S,
         )
+        self.http_server_request_duration = meter.create_histogram(
+            "http.server.request.duration",
+            unit="s",
+            description="time of an exchange, a stream's to its end",
+            explicit_bucket_boundaries_advisory=WAIT_BOUNDS_S,
+        )
         self.gen_ai_request_duration = meter.create_histogram(
             "gen_ai.server.request.duration",
             unit="s",
@@ -224,6 +233,21 @@ class Metrics:
             meter, "kv_block_lifetime", "time that a block was in the prefix cache", WAIT_BOUNDS_S
         )
 
+    def _add_answers(self, meter: Meter) -> None:
+        """Of a sample of the requests: a change of weights, kernels or settings that harms answers shows here."""
+        self.generated_perplexity = sizes(
+            meter,
+            "generated_perplexity",
+            "perplexity of generated text to the model itself",
+            PERPLEXITY_BOUNDS,
+        )
+        self.generated_distinct = sizes(
+            meter,
+            "generated_distinct_ratio",
+            "share of different sequences of n tokens in an answer",
+            SHARE_BOUNDS,
+        )
+
     def _add_links(self, meter: Meter) -> None:
         self.log_append_time = seconds(
             meter, "log_append", "time of an append to a reply log", STEP_BOUNDS_S
@@ -249,6 +273,9 @@ class Metrics:
         )
         self.device_utilization = Gauge(
             meter, "headrace_device_utilization_ratio", "share of time in which the device worked"
+        )
+        self.device_occupancy = Gauge(
+            meter, "headrace_device_sm_occupancy_ratio", "share of an accelerator's warps in use"
         )
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:

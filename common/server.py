@@ -22,6 +22,7 @@ from common.metrics import Metrics
 from common.process_meters import watch_process
 from common.readiness import Liveness, Readiness
 from common.ready_file import ReadyFile
+from common.redaction import Redactor
 from common.service_settings import ServiceSettings
 from common.settings import describe_settings
 from common.status_endpoint import Pages, StatusEndpoint
@@ -70,7 +71,11 @@ def run_service(name: str, settings: ServiceSettings, serve: Serve) -> int:
     """Run ``serve`` to its end and return the exit code."""
     instance = instance_name(settings)
     log = configure_logs(
-        name, instance=instance, level=settings.log_level, log_format=settings.log_format
+        name,
+        instance=instance,
+        level=settings.log_level,
+        log_format=settings.log_format,
+        redactor=Redactor.of(settings.redact),
     )
     started_s = time.monotonic()
     log.info("starting", settings=describe_settings(settings))

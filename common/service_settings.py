@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from common.redaction import problem_with
 from common.setting_fields import above, between, port, setting
 
 GATEWAY_METRICS_PORT = 9464
@@ -40,6 +41,11 @@ class TelemetrySettings:
     )
     log_level: LogLevel = setting(LogLevel.INFO, help="least important log lines to write")
     log_format: LogFormat = setting(LogFormat.JSON, help="how log lines look")
+    redact: Path | None = setting(
+        None,
+        help="TOML file with patterns: what they match is redacted in logs and traces",
+        check=problem_with,
+    )
     service_instance: str = setting(
         "", help="name of this process in telemetry; default host name and process id"
     )

@@ -10,6 +10,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from common.metrics import Metrics
+from common.redaction import RedactingExporter, Redactor
 from common.service_settings import TelemetrySettings
 from common.telemetry_names import SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION
 from common.tracing import Tracing
@@ -38,8 +39,9 @@ def build_tracing(service: str, settings: TelemetrySettings) -> Tracing:
         insecure=settings.otlp_insecure,
         timeout=EXPORT_TIMEOUT_S,
     )
+    redactor = Redactor.of(settings.redact)
     processor = BatchSpanProcessor(
-        exporter,
+        RedactingExporter(exporter, redactor) if redactor else exporter,
         max_queue_size=MAX_QUEUED_SPANS,
         schedule_delay_millis=SPAN_EXPORT_INTERVAL_S * 1000,
     )

@@ -71,6 +71,9 @@ GEN_AI_OUTPUT_MESSAGES = "gen_ai.output.messages"
 # RPC and errors.
 RPC_SYSTEM_NAME = "rpc.system.name"
 RPC_METHOD = "rpc.method"
+HTTP_METHOD = "http.request.method"
+HTTP_ROUTE = "http.route"
+HTTP_STATUS = "http.response.status_code"
 RPC_RESPONSE_STATUS_CODE = "rpc.response.status_code"
 ERROR_TYPE = "error.type"
 

@@ -4,11 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 
-import grpc.aio
-from grpc_reflection.v1alpha import reflection
-
 from common.content_plugins import load_filters
-from common.grpc_options import public_server_options
 from common.health import HealthService, model_service_name
 from common.server import CannotServe, Runtime
 from common.streams.node import Node
@@ -37,6 +33,7 @@ from gateway.prepare import Preparation
 from gateway.queue_views import QueueViews
 from gateway.quotas import Quotas
 from gateway.relay.relay import Relay
+from gateway.servers import Servers
 from gateway.service import InferenceService, Parts
 from gateway.settings import LONGEST_LIFE_S, GatewaySettings
 from gateway.story import Stories
@@ -52,7 +49,7 @@ ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 async def serve(settings: GatewaySettings, runtime: Runtime) -> None:
     """Serve until a stop is asked for, then finish what is open."""
-    node = Node(settings.redis_url)
+    node = Node(settings.redis_url, settings.vault())
     try:
         async with asyncio.TaskGroup() as tasks:
             gateway = Gateway(settings, runtime, node, tasks)
@@ -91,6 +88,7 @@ class Gateway:
             log,
             self.audit,
             trace_content=settings.trace_content,
+            audit_content=settings.audit_content,
         )
         self._catalogue = Catalogue(node, log)
         self._views = QueueViews(node, self._catalogue, log)
@@ -100,33 +98,24 @@ class Gateway:
         access = Access(node, requires_keys=settings.require_keys, admin_key=settings.admin_key)
         self._callers = Callers(access)
         self._tls = settings.server_tls(log)
-        self._server = grpc.aio.server(
-            interceptors=[
-                Boundary(
-                    log,
-                    runtime.metrics.rpc_server_call_duration,
-                    self._admit,
-                    self.audit,
-                    not_yet=NOT_YET,
-                )
-            ],
-            options=[
-                *public_server_options(settings.client_ping_s),
-                ("grpc.max_receive_message_length", settings.max_message_bytes),
-                ("grpc.max_send_message_length", settings.max_message_bytes),
-            ],
+        boundary = Boundary(
+            log,
+            runtime.metrics.rpc_server_call_duration,
+            self._admit,
+            self.audit,
+            not_yet=NOT_YET,
         )
+        self._servers = Servers(settings, boundary, self._callers.require_operator, self._tls)
         self._health = HealthService(runtime.readiness, [INFERENCE, ADMIN])
 
     async def run(self) -> None:
         """Serve, then stop gracefully."""
         http = self._add_services()
-        await self._health.add_to(self._server)
+        await self._servers.complete(self._health, INFERENCE, ADMIN)
         self._runtime.metrics.num_streams.watch(lambda: [(self._relay.num_followers, {})])
         PoolMetrics(self._catalogue, self._views).show(self._runtime.metrics)
         self._runtime.metrics.redis_errors.watch(lambda: [(self._node.num_errors, {})])
-        host = _bracketed(self._settings.grpc_host)
-        port = self._bind(f"{host}:{self._settings.grpc_port}")
+        places = self._servers.bind()
         running = [
             self._tasks.create_task(work, name=name)
             for name, work in (
@@ -142,9 +131,9 @@ class Gateway:
         Console(self.gateway_id, self._node, self._catalogue, self._views, self._callers).show(
             self._runtime
         )
-        await self._server.start()
+        await self._servers.start()
         self._runtime.log.info("gateway", gateway_id=self.gateway_id)
-        self._runtime.announce({"grpc": f"{host}:{port}", "http": http.url})
+        self._runtime.announce({**places, "http": http.url})
         await self._runtime.stopping.wait()
         await self._end_calls(http)
         # Before the last words: the lease, once given back, must not be renewed again.
@@ -158,7 +147,9 @@ class Gateway:
             self._node, self._relay, self._views, settings, runtime.tracing, runtime.metrics
         )
         parts = self._parts(admission)
-        inference_rpc.add_InferenceServiceServicer_to_server(InferenceService(parts), self._server)
+        inference_rpc.add_InferenceServiceServicer_to_server(
+            InferenceService(parts), self._servers.public
+        )
         # The boundary answers the methods that it lacks.
         dead_letters = DeadLetters(
             self._node, self._catalogue, admission, self._relay, runtime.log
@@ -172,10 +163,7 @@ class Gateway:
             Forgetting(self._node, self._catalogue),
             Aliases(self._node, self._catalogue),
         )
-        admin_rpc.add_AdminServiceServicer_to_server(admin, self._server)
-        reflection.enable_server_reflection(
-            [INFERENCE, ADMIN, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
-        )
+        admin_rpc.add_AdminServiceServicer_to_server(admin, self._servers.operators)
         routes = Routes(
             HttpParts(
                 calls=parts.calls,
@@ -186,6 +174,7 @@ class Gateway:
                 readiness=runtime.readiness,
                 log=runtime.log,
                 audit=self.audit,
+                duration=runtime.metrics.http_server_request_duration,
                 max_body_bytes=settings.max_message_bytes,
             )
         )
@@ -247,14 +236,6 @@ class Gateway:
         else:
             await self._callers.of_pairs(pairs, None)
 
-    def _bind(self, address: str) -> int:
-        try:
-            if self._tls is not None:
-                return self._server.add_secure_port(address, self._tls.grpc_credentials())
-            return self._server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise CannotServe(f"--grpc-port: cannot bind {address}") from error
-
     async def _state_health(self) -> None:
         """Ready while Redis answers; a model while a worker serves it."""
         shown: dict[str, bool] = {}
@@ -287,12 +268,12 @@ class Gateway:
         http.refuse()
         await self._health.stop()
         closing = self._tasks.create_task(
-            self._server.stop(settings.stop_grace_s), name="close server"
+            self._servers.stop(settings.stop_grace_s), name="close server"
         )
         await self._relay.finish(settings.drain_s, settings.goodbye_s)
         # What is left are watchers, who would stay for ever: the shorter grace cuts the longer one.
         await asyncio.gather(
-            self._server.stop(settings.last_calls_s), http.stop(settings.last_calls_s)
+            self._servers.stop(settings.last_calls_s), http.stop(settings.last_calls_s)
         )
         await closing
 
@@ -302,7 +283,3 @@ class Gateway:
         async with asyncio.TaskGroup() as words:
             words.create_task(self._background.settle(within_s))
             words.create_task(self._relay.release(within_s))
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host

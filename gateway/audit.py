@@ -1,4 +1,4 @@
-"""The audit log: who asked for what, how large it was and what was decided, one JSON object a line. Never the text.
+"""The audit log: who asked for what, how large it was and what was decided, one JSON object a line. The text where it is asked for only.
 
 The file is only ever appended to, each line in one write, so that several gateways may share it and a rotation that
 copies and truncates loses nothing that was read.
@@ -6,6 +6,7 @@ copies and truncates loses nothing that was read.
 
 import json
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -43,8 +44,10 @@ class AuditLog:
             os.close(self._file)
             self._file = None
 
-    def write(self, event: str, **facts: Fact) -> None:
-        """One line; facts that are empty are left out."""
+    def write(
+        self, event: str, content: Mapping[str, str] | None = None, /, **facts: Fact
+    ) -> None:
+        """One line; facts that are empty are left out. ``content`` is what people wrote and were answered, uncut."""
         if self._file is None:
             return
         cut = {
@@ -53,7 +56,9 @@ class AuditLog:
             if fact not in (None, "")
         }
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": time, "event": event, **cut}).encode() + b"\n"
+        line = (
+            json.dumps({"time": time, "event": event, **cut, **(content or {})}).encode() + b"\n"
+        )
         try:
             written = os.write(self._file, line)
         except OSError as error:

@@ -13,6 +13,7 @@ from common.setting_fields import above, at_least, between, port, setting
 from common.streams.addresses import problem_of
 from common.streams.admission import QueueBounds
 from common.tls_settings import ServerTlsSettings
+from common.vault_settings import VaultSettings
 
 LONGEST_LIFE_S = LENGTHS.longest_life_s
 HTTP_PORT = 8080
@@ -34,11 +35,17 @@ def long_secret(value: str | None) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewaySettings(ServiceSettings, ServerTlsSettings):
+class GatewaySettings(ServiceSettings, ServerTlsSettings, VaultSettings):
     """Where the gateway serves, what it lets in, and how long it waits for whom."""
 
     grpc_host: str = setting("127.0.0.1", help="address that the gRPC port is bound to")
     grpc_port: int = setting(50051, help="gRPC port; 0 picks a free one", check=port)
+    admin_host: str = setting("127.0.0.1", help="address that the admin port is bound to")
+    admin_port: int | None = setting(
+        None,
+        help="port for operators' calls, channelz and health; 0 picks a free one; without it they are on the gRPC port, without channelz",
+        check=port,
+    )
     http_host: str = setting("127.0.0.1", help="address that the HTTP port is bound to")
     http_port: int | None = setting(
         None,
@@ -66,6 +73,9 @@ class GatewaySettings(ServiceSettings, ServerTlsSettings):
     audit_log: Path | None = setting(
         None,
         help="file that gets a line of JSON for each decision: who, what, how much, never the text",
+    )
+    audit_content: bool = setting(
+        False, help="put prompts and answers into the audit log, for whoever may read that"
     )
     max_message_bytes: int = setting(
         MAX_PUBLIC_MESSAGE_BYTES, help="longest message from or to a client", check=at_least(1024)
@@ -114,7 +124,11 @@ class GatewaySettings(ServiceSettings, ServerTlsSettings):
         if self.audit_log is not None and not self.audit_log.parent.is_dir():
             yield f"--audit-log: {self.audit_log.parent} is not a folder"
         yield from self.tls_problems()
-        for flag, host in (("--grpc-host", self.grpc_host), ("--http-host", self.http_host)):
+        yield from self.vault_problems()
+        hosts = [("--grpc-host", self.grpc_host), ("--http-host", self.http_host)]
+        if self.admin_port is not None:
+            hosts.append(("--admin-host", self.admin_host))
+        for flag, host in hosts:
             if is_loopback(host) or self._is_guarded:
                 continue
             yield (

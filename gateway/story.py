@@ -47,8 +47,10 @@ class Story:
     completion_tokens: int = 0
     finish: FinishRecord | None = None
     mailbox: Mailbox | None = None
+    prompt: str = ""
+    """What was asked, where content is to be told."""
     texts: dict[int, str] | None = None
-    """What was delivered, by choice; None unless content is to be traced."""
+    """What was delivered, by choice; None unless content is to be told."""
 
     @property
     def usage(self) -> Usage:
@@ -105,8 +107,10 @@ class Stories:
         audit: AuditLog,
         *,
         trace_content: bool = False,
+        audit_content: bool = False,
     ) -> None:
-        """Whatever ends is reported to all of them; prompts and answers go to traces with ``trace_content`` only."""
+        """Whatever ends is reported to all of them; prompts and answers with ``trace_content`` or ``audit_content`` only."""
+        self._audit_content = audit_content
         self._audit = audit
         self._trace_content = trace_content
         self._tracing = tracing
@@ -133,12 +137,14 @@ class Stories:
             names.gen_ai_span_name(operation, model), method, caller, attributes
         ) as story:
             story.operation = operation
-            if self._trace_content and story.span.is_recording():
-                story.texts = {}
-                story.span.set_attribute(
-                    names.GEN_AI_INPUT_MESSAGES, input_messages(draft.prompt.form)
-                )
+            if self._is_traced(story) or self._audit_content:
+                story.texts, story.prompt = {}, input_messages(draft.prompt.form)
+            if self._is_traced(story):
+                story.span.set_attribute(names.GEN_AI_INPUT_MESSAGES, story.prompt)
             yield story
+
+    def _is_traced(self, story: Story) -> bool:
+        return self._trace_content and story.span.is_recording()
 
     @contextmanager
     def attaching(self, request_id: str, caller: Caller) -> Iterator[Story]:
@@ -198,8 +204,13 @@ class Stories:
         )
 
     def _audit_end(self, story: Story, method: str, caller: Caller, outcome: str) -> None:
+        reason = "" if story.finish is None else story.finish.reason.value
+        content: dict[str, str] = {}
+        if self._audit_content and story.texts is not None:
+            content = {"prompt": story.prompt, "output": output_messages(story.texts, reason)}
         self._audit.write(
             "ended" if story.mailbox is not None else "refused",
+            content,
             method=method,
             tenant=caller.tenant,
             key_id=caller.identity.key_id,
@@ -207,7 +218,7 @@ class Stories:
             request_id=story.request_id,
             client_request_id=story.client_request_id,
             decision=outcome,
-            finish_reason="" if story.finish is None else story.finish.reason.value,
+            finish_reason=reason,
             prompt_tokens=story.usage.prompt_tokens,
             completion_tokens=story.usage.completion_tokens,
         )
@@ -276,7 +287,7 @@ class Stories:
         )
         if reason:
             span.set_attribute(names.GEN_AI_RESPONSE_FINISH_REASONS, [reason])
-        if story.texts is not None:
+        if story.texts is not None and self._trace_content:
             span.set_attribute(names.GEN_AI_OUTPUT_MESSAGES, output_messages(story.texts, reason))
         if ttft_s is not None:
             span.set_attribute(names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK, ttft_s)

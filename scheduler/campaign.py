@@ -1,7 +1,7 @@
 """Runs for the lead of one partition: stands by, takes and renews the lease, leads, stands by again.
 
 stand by ──lease free, or absent for a full lease──▶ lead ──lease lost──▶ stand by
-                                                      └──process stops──▶ give the lease back
+                                                      └──process stops, or leads too much──▶ give the lease back
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from common.logs import Log
 from common.streams import leases
 from common.streams.leases import LeaderLease
 from common.streams.node import Node
+from scheduler.balance import Balance
 from scheduler.lease import LEASE_S, RENEW_INTERVAL_S, HeldLease
 
 _TIMEOUT_S = RENEW_INTERVAL_S
@@ -35,20 +36,27 @@ class Campaign:
         node: Node,
         partition: Partition,
         identity: LeaderLease,
-        lead: Callable[[Partition, HeldLease], Awaitable[None]],
+        lead: Callable[[Partition, HeldLease, asyncio.Event], Awaitable[None]],
         *,
+        balance: Balance,
         stopping: asyncio.Event,
         clock: Clock,
         log: Log,
     ) -> None:
-        """``lead`` leads until ``stopping`` is set; it is cancelled when the lease is lost."""
+        """``lead`` leads until the event that it is given is set; it is cancelled when the lease is lost."""
         self._node = node
         self._partition = partition
         self._identity = identity
         self._lead = lead
+        self._balance = balance
+        self._leaving = asyncio.Event()
         self._stopping = stopping
         self._clock = clock
         self._log = log.bind(partition=str(partition))
+
+    def leave(self) -> None:
+        """Let somebody else lead, in good order: what is in flight is written, the workers are sent on."""
+        self._leaving.set()
 
     async def run(self) -> None:
         """Stand by and lead until the process stops."""
@@ -62,7 +70,9 @@ class Campaign:
         absence = Absence(LEASE_S, _MAX_GAP_S)
         while not self._stopping.is_set():
             try:
-                if await self._may_take(absence):
+                if await self._is_free(absence) and self._balance.may_take(
+                    self._partition, self._clock()
+                ):
                     lease = HeldLease(self._clock)
                     if await self._renew_once(lease):
                         return lease
@@ -71,7 +81,7 @@ class Campaign:
             await self._pause()
         return None
 
-    async def _may_take(self, absence: Absence) -> bool:
+    async def _is_free(self, absence: Absence) -> bool:
         asked_s = self._clock()
         leader = await leases.look_at_leader(self._node, self._partition, bound_s=_TIMEOUT_S)
         # Our own former lease: whoever led under it in this process has ended.
@@ -79,6 +89,7 @@ class Campaign:
         if absence.saw(present=is_present, asked_s=asked_s, now_s=self._clock()):
             return True
         if is_present:
+            self._balance.is_led(self._partition)
             return False
         return leader is not None or await leases.is_lease_free(
             self._node, self._partition, bound_s=_TIMEOUT_S
@@ -86,13 +97,19 @@ class Campaign:
 
     async def _hold(self, lease: HeldLease) -> None:
         was_lost = False
+        self._leaving.clear()
+        if self._stopping.is_set():
+            self._leaving.set()
+        self._balance.leads(self._partition)
         try:
             async with asyncio.TaskGroup() as tasks:
                 renewing = tasks.create_task(self._renew(lease))
-                await self._lead(self._partition, lease)
+                await self._lead(self._partition, lease, self._leaving)
                 renewing.cancel()
         except* _LeaseLost:
             was_lost = True
+        finally:
+            self._balance.left(self._partition)
         if was_lost:
             self._log.warning("lease lost")
         else:

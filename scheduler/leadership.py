@@ -33,9 +33,9 @@ from scheduler.mailbox import Mailbox
 from scheduler.messages import Message, Purpose, WritesAnswered
 from scheduler.owned_tasks import OwnedTasks
 from scheduler.planning.queue import WaitingQueue
-from scheduler.planning.settings import PlanningSettings
 from scheduler.record_writer import RecordWriter
 from scheduler.recount import Recount
+from scheduler.rules import planning_settings
 from scheduler.settings import SchedulerSettings
 from scheduler.settlements import Settlements
 from scheduler.snapshot import Snapshot
@@ -43,6 +43,7 @@ from scheduler.takeover import TakeoverReader
 from scheduler.telemetry import PartitionTelemetry
 from scheduler.tenant_weights import weights_of
 from scheduler.weight_watch import WeightWatch
+from scheduler.worker_moves import WorkerMoves
 from scheduler.worker_registry.doors import Door, Doors
 from scheduler.worker_registry.session import WorkerSession
 
@@ -62,15 +63,17 @@ class Services:
     tracing: Tracing
     gauges: PartitionGauges
     log: Log
-    stopping: asyncio.Event
     clock: Clock = monotonic_s
 
 
 class Leadership:
     """One partition, led from ``run``'s beginning to its end."""
 
-    def __init__(self, services: Services, partition: Partition, lease: HeldLease) -> None:
-        """Nothing runs yet."""
+    def __init__(
+        self, services: Services, partition: Partition, lease: HeldLease, leaving: asyncio.Event
+    ) -> None:
+        """Nothing runs yet. It leads until ``leaving`` is set."""
+        self._leaving = leaving
         self._services = services
         self._partition = partition
         self._lease = lease
@@ -101,12 +104,7 @@ class Leadership:
             settings=settings,
             clock=services.clock,
             telemetry=telemetry,
-            queue=WaitingQueue(
-                PlanningSettings(
-                    batch_window_ms=settings.batch_window_ms,
-                    tenant_weights=weights,
-                )
-            ),
+            queue=WaitingQueue(planning_settings(settings, weights)),
             logs=self._logs,
             records=self._records,
             acks=self._acks,
@@ -126,7 +124,7 @@ class Leadership:
         )
 
     async def run(self) -> None:
-        """Lead until the process stops; the lease's end cancels this."""
+        """Lead until told to leave; the lease's end cancels this."""
         services, led = self._services, self._led
         await inbox.create_groups(services.node, self._partition)
         # Before anything is owned: what is flagged later has a wake message behind this position.
@@ -138,7 +136,7 @@ class Leadership:
                 tasks = OwnedTasks(group)
                 self._begin(tasks, after)
                 services.doors.open(self._door)
-                await services.stopping.wait()
+                await self._leaving.wait()
                 await self._flush()
                 tasks.end()
         except Exception as error:
@@ -173,6 +171,7 @@ class Leadership:
             self._watch.run(),
             CardWatch(node, led).run(),
             self._mind_door(),
+            WorkerMoves(node, led, services.doors, identity.address).run(),
             Snapshot(node, led, identity.address).run(),
             Recount(node, self._partition, led.telemetry.log).run(),
         ):

@@ -14,6 +14,7 @@ from common.streams.leases import LeaderLease
 from common.streams.node import Node
 from headrace.internal.v1 import worker_service_pb2
 from headrace.internal.v1.worker_service_pb2_grpc import add_WorkerServiceServicer_to_server
+from scheduler.balance import Balance
 from scheduler.campaign import Campaign
 from scheduler.campaigns import Campaigns
 from scheduler.gauges import PartitionGauges
@@ -44,7 +45,7 @@ async def serve(settings: SchedulerSettings, runtime: Runtime) -> None:
         raise CannotServe(
             f"--grpc-port: cannot bind {settings.grpc_host}:{settings.grpc_port}"
         ) from error
-    node = Node(settings.redis_url)
+    node = Node(settings.redis_url, settings.vault())
     address = settings.advertise_address or f"{settings.grpc_host}:{port}"
     identity = LeaderLease(f"{runtime.instance}-{uuid7_hex(0)[-8:]}", address)
     scheduler = Scheduler(settings, runtime, node, identity)
@@ -91,12 +92,15 @@ class Scheduler:
             tracing=runtime.tracing,
             gauges=PartitionGauges(runtime.metrics, monotonic_s),
             log=runtime.log.bind(scheduler_id=identity.scheduler_id),
-            stopping=runtime.stopping,
             clock=monotonic_s,
         )
+        self._balance = Balance()
+        self._stopping = runtime.stopping
         self.campaigns = Campaigns(
             node,
             self._campaign,
+            scheduler_id=identity.scheduler_id,
+            balance=self._balance,
             num_partitions=settings.partitions,
             stopping=runtime.stopping,
             log=self.services.log,
@@ -120,13 +124,14 @@ class Scheduler:
             partition,
             self._identity,
             self._lead,
-            stopping=self.services.stopping,
+            balance=self._balance,
+            stopping=self._stopping,
             clock=self.services.clock,
             log=self.services.log,
         )
 
-    async def _lead(self, partition: Partition, lease: HeldLease) -> None:
-        await Leadership(self.services, partition, lease).run()
+    async def _lead(self, partition: Partition, lease: HeldLease, leaving: asyncio.Event) -> None:
+        await Leadership(self.services, partition, lease, leaving).run()
 
 
 async def _state_redis(node: Node, readiness: Readiness) -> None:

@@ -12,13 +12,14 @@ from common.service_settings import (
 from common.setting_fields import above, at_least, host_and_port, port, setting
 from common.streams.addresses import problem_of
 from common.tls_settings import ServerTlsSettings
+from common.vault_settings import VaultSettings
 from scheduler.tenant_weights import problem_with
 
 DEFAULT_GRPC_PORT = 50052
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchedulerSettings(ServiceSettings, ServerTlsSettings):
+class SchedulerSettings(ServiceSettings, ServerTlsSettings, VaultSettings):
     """What can be tuned about a scheduler."""
 
     redis_url: str = setting(
@@ -41,7 +42,13 @@ class SchedulerSettings(ServiceSettings, ServerTlsSettings):
         1, help="partitions of each model; raises the number, never lowers it", check=at_least(1)
     )
     batch_window_ms: float = setting(
-        10.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
+        0.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
+    )
+    length_buckets: bool = setting(
+        True, help="prefer prompts of similar length for one batch; never more than a preference"
+    )
+    preemption: bool = setting(
+        True, help="what runs makes room for a higher class that would wait long otherwise"
     )
     tenant_weights: tuple[str, ...] = setting(
         (),
@@ -80,3 +87,4 @@ class SchedulerSettings(ServiceSettings, ServerTlsSettings):
     def problems(self) -> Iterator[str]:
         """What is wrong with several settings together."""
         yield from self.tls_problems()
+        yield from self.vault_problems()

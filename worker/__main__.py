@@ -171,6 +171,7 @@ def _engine(
         swap_blocks=settings.swap_memory_mb * MIB // len(loaded.runner.blocks.read(0)),
         park_s=settings.park_s,
         window_tokens=loaded.card.sliding_window,
+        quality_sample=settings.quality_sample,
     )
     texts = Texts(loaded.card.tokenizer_json, filters)
     return Engine(loaded.runner, limits, texts.text_of, monotonic_s, loaded.costs, tier)

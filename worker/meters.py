@@ -6,6 +6,7 @@ from common.clock import monotonic_s
 from common.domain import Clock
 from common.metrics import Metrics, model_labels
 from common.token_gaps import Labels
+from worker.engine.answer_quality import NGRAMS, AnswerQuality
 from worker.engine.report import CacheReport, StepReport
 from worker.session.engine_thread import EngineStatus
 
@@ -66,6 +67,7 @@ class WorkerMeters:
             metrics.swapped_blocks.add(report.swapped_blocks, labels)
         if report.recomputed_tokens:
             metrics.recomputed_tokens.add(report.recomputed_tokens, labels)
+        self._observe_answers(report.qualities)
         self._observe_cache(report.cache)
         num_tokens = report.prefill_tokens + report.decode_seqs
         if num_tokens:
@@ -75,6 +77,13 @@ class WorkerMeters:
             metrics.batch_size.record(report.decode_seqs, labels)
         if num_tokens:
             self._observe_gap(report)
+
+    def _observe_answers(self, qualities: Iterable[AnswerQuality]) -> None:
+        for quality in qualities:
+            self._metrics.generated_perplexity.record(quality.perplexity, dict(self._labels))
+            for n, share in zip(NGRAMS, quality.distinct, strict=True):
+                labels = {**self._labels, "n": str(n)}
+                self._metrics.generated_distinct.record(share, labels)
 
     def _observe_gap(self, report: StepReport) -> None:
         """Whoever decoded in this step had its last token from the step before, whatever lay between the two."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from common.domain import MODEL_NAME, Quantization
 from common.service_settings import WORKER_METRICS_PORT, ServiceSettings, metrics_port_setting
-from common.setting_fields import above, at_least, each, host_and_port, setting
+from common.setting_fields import above, at_least, between, each, host_and_port, setting
 from common.tls_settings import ClientTlsSettings
 from worker.engine.model_settings import DEFAULT_MODEL, KvDtype, ModelSettings, RunnerKind
 from worker.faults import Fault
@@ -111,6 +111,11 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
     output_filters: tuple[str, ...] = setting(
         (),
         help="content filters over what is generated, NAME or NAME=ARGUMENT: patterns=FILE, or plug-ins",
+    )
+    quality_sample: float = setting(
+        0.05,
+        help="share of the requests whose answers are measured: perplexity and variety, as metrics",
+        check=between(0, 1),
     )
     check_quality: str | None = setting(
         None,

@@ -6,6 +6,7 @@ from common import keys
 from common.domain import Priority, RequestId
 from common.streams.node import Node, decoded
 from common.streams.scripts import ScriptCall, run_script
+from common.streams.vault import Sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ async def admit(
                     submission.follower,
                     submission.tenant,
                     submission.header,
-                    submission.body,
+                    Sealed(submission.body),
                     submission.resume_grace_ms,
                 ],
             ),

@@ -63,7 +63,8 @@ async def read_record(
     fields = await node.call(
         lambda client: client.hgetall(keys.record(request_id)), bound_s=bound_s
     )
-    return _record({_key(key): value for key, value in fields.items()}) if fields else None
+    opened = {_key(key): node.vault.open(value) for key, value in fields.items()}
+    return _record(opened) if opened else None
 
 
 async def read_status(

@@ -19,6 +19,7 @@ from common.errors import Unavailable
 from common.streams.addresses import parse_address
 from common.streams.connections import RedisClient, connect, node_of, primaries
 from common.streams.transient import SUSPECTS, is_transient
+from common.streams.vault import Vault
 
 __all__ = ["BLOCK_MS", "Node", "RedisClient", "decoded", "queue_unavailable"]
 
@@ -34,8 +35,10 @@ T = TypeVar("T")
 class Node:
     """The Redis at one address, with a pool for calls and separate connections for blocking reads."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, vault: Vault | None = None) -> None:
         """``url`` has one of the forms of ``common.streams.addresses``. Connects on first use.
+
+        ``vault`` encrypts what people wrote and models answered.
 
         Raises:
             BadRedisUrl: it has none of them.
@@ -44,6 +47,7 @@ class Node:
         self._calls = connect(address, _SOCKET_TIMEOUT_S)
         self._reads = connect(address, BLOCK_MS / 1000 + _SOCKET_TIMEOUT_S)
         self.url = url
+        self.vault = vault or Vault()
         self.num_errors = 0
         self.last_error: str | None = None
         self.is_taught = False  # kept by ``common.streams.scripts``

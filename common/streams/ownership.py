@@ -30,6 +30,7 @@ from common.streams.owner_answers import (
     read_written,
 )
 from common.streams.scripts import ScriptCall, run_scripts
+from common.streams.vault import Sealed
 
 __all__ = [
     "Answer",
@@ -123,7 +124,7 @@ def checkpoint_step(
     Done, Ended, Lost or Missing.
     """
     return RecordStep(
-        ScriptCall("checkpoint", [keys.record(request_id)], [epoch, checkpoint, next_seq]),
+        ScriptCall("checkpoint", [keys.record(request_id)], [epoch, Sealed(checkpoint), next_seq]),
         read_written,
     )
 
@@ -141,7 +142,7 @@ def finish_step(
         ScriptCall(
             "finish",
             [keys.record(request_id), keys.queued(partition), keys.dead(partition)],
-            [epoch, status.value, terminal, keys.RESULT_TTL_MS, reason, str(request_id)],
+            [epoch, status.value, Sealed(terminal), keys.RESULT_TTL_MS, reason, str(request_id)],
         ),
         read_written,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from common import keys
 from common.streams.node import BLOCK_MS, Node, decoded
 from common.streams.scripts import ScriptCall, run_script
+from common.streams.vault import Sealed
 
 _PAGE = 256
 
@@ -50,7 +51,7 @@ async def append(
         ScriptCall(
             "append",
             [keys.reply_log(log), keys.log_marks(log)],
-            [payload, keys.LOG_TTL_MS, *pairs],
+            [Sealed(payload), keys.LOG_TTL_MS, *pairs],
         ),
         bound_s=bound_s,
     )
@@ -62,7 +63,7 @@ async def read_on(node: Node, log: str, after: str) -> list[LogEntry]:
     answer = await node.read(
         lambda client: client.xread({keys.reply_log(log): after}, count=_PAGE, block=BLOCK_MS)
     )
-    return [_entry(entry) for _, entries in (answer or []) for entry in entries]
+    return [_entry(node, entry) for _, entries in (answer or []) for entry in entries]
 
 
 async def read_range(node: Node, log: str, after: str, until: str) -> AsyncIterator[LogEntry]:
@@ -75,7 +76,7 @@ async def read_range(node: Node, log: str, after: str, until: str) -> AsyncItera
             )
         )
         for entry in page:
-            yield _entry(entry)
+            yield _entry(node, entry)
         if len(page) < _PAGE:
             return
         start = f"({page[-1][0].decode()}"
@@ -89,6 +90,6 @@ async def last_id(node: Node, log: str, *, bound_s: float | None = None) -> str:
     return page[0][0].decode() if page else "0-0"
 
 
-def _entry(entry: tuple[bytes, dict[bytes, bytes] | None]) -> LogEntry:
+def _entry(node: Node, entry: tuple[bytes, dict[bytes, bytes] | None]) -> LogEntry:
     entry_id, fields = entry
-    return LogEntry(entry_id.decode(), (fields or {}).get(b"b", b""))
+    return LogEntry(entry_id.decode(), node.vault.open((fields or {}).get(b"b", b"")))

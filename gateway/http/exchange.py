@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -160,15 +160,15 @@ class Guard:
         return _internal()
 
 
-class EventStream(Response):
+class EventStream(Response, Generic[T]):
     """Server-sent events. Until the first of them the status is open: a refusal is an ordinary error answer."""
 
     def __init__(
         self,
         request: Request,
         guard: Guard,
-        produce: Callable[[WriteEvent], Coroutine[Any, Any, None]],
-        encode: Callable[[pb.GenerateStreamResponse], bytes],
+        produce: Callable[[Callable[[T], Awaitable[None]]], Coroutine[Any, Any, None]],
+        encode: Callable[[T], bytes],
         *,
         done: bytes = b"",
         rename: Rename = str,
@@ -189,7 +189,7 @@ class EventStream(Response):
             await while_connected(self._request, self._run(scope, receive, send))
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def write(event: pb.GenerateStreamResponse) -> None:
+        async def write(event: T) -> None:
             lines = self._encode(event)
             if lines:
                 await self._begin(send)

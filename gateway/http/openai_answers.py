@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from common.domain import RequestId
@@ -27,10 +27,17 @@ class AnswerForm:
         *,
         is_chat: bool,
         num_choices: int = 1,
+        first_index: int = 0,
         include_usage: bool = False,
+        shows_usage: bool = False,
         prompt_text: str = "",
     ) -> None:
-        """``include_usage``: a stream ends with a chunk that counts; ``prompt_text``: what an echo begins with."""
+        """``include_usage``: a stream ends with a chunk that counts; ``prompt_text``: what an echo begins with.
+
+        Choices are numbered from ``first_index``; ``shows_usage``: the chunk that counts is another's.
+        """
+        self._first_index = first_index
+        self._shows_usage = shows_usage or include_usage
         self._is_chat = is_chat
         self._num_choices = max(1, num_choices)
         self._include_usage = include_usage
@@ -38,7 +45,7 @@ class AnswerForm:
         self._logprobs: defaultdict[int, CompletionLogprobs] = defaultdict(
             lambda: CompletionLogprobs(prompt_text)
         )
-        self._envelope: dict[str, Any] = {}
+        self.envelope: dict[str, Any] = {}
 
     def whole(self, answer: pb.GenerateResponse) -> dict[str, Any]:
         """The whole answer."""
@@ -47,7 +54,7 @@ class AnswerForm:
         return {
             **_envelope(answer.request_id, answer.model, answer.model_revision, kind),
             "choices": [self._choice(choice) for choice in answer.choices],
-            "usage": _usage(answer.usage),
+            "usage": usage_entry(answer.usage),
             "seed": answer.seed,
         }
 
@@ -70,7 +77,7 @@ class AnswerForm:
 
     def _opening(self, accepted: gen.Accepted) -> bytes:
         kind = "chat.completion.chunk" if self._is_chat else "text_completion"
-        self._envelope = _envelope(
+        self.envelope = _envelope(
             accepted.request_id, accepted.model, accepted.model_revision, kind
         )
         if not self._is_chat:
@@ -83,7 +90,7 @@ class AnswerForm:
         return self._chunk(None, choices)
 
     def _delta(self, delta: gen.Delta) -> dict[str, Any]:
-        choice: dict[str, Any] = {"index": delta.index}
+        choice: dict[str, Any] = {"index": self._first_index + delta.index}
         if self._is_chat:
             choice["delta"] = {"content": delta.text}
             choice["logprobs"] = chat_logprobs(delta.logprobs)
@@ -97,25 +104,25 @@ class AnswerForm:
 
     def _finish(self, event: pb.GenerateStreamResponse) -> bytes:
         finish = event.finish
-        choice: dict[str, Any] = {"index": finish.index}
+        choice: dict[str, Any] = {"index": self._first_index + finish.index}
         choice["delta" if self._is_chat else "text"] = {} if self._is_chat else ""
         choice["logprobs"] = self._next_logprobs(finish.index, "", ())
         choice |= _ending(finish.finish_reason, finish.matched_stop)
         lines = self._chunk(event, [choice])
         if finish.last and self._include_usage:
-            lines += _line({**self._envelope, "choices": [], "usage": _usage(event.usage)})
+            lines += usage_line(self.envelope, usage_entry(event.usage))
         return lines
 
     def _chunk(
         self, event: pb.GenerateStreamResponse | None, choices: list[dict[str, Any]]
     ) -> bytes:
-        content = {**self._envelope, "choices": choices}
-        if self._include_usage:
+        content = {**self.envelope, "choices": choices}
+        if self._shows_usage:
             content["usage"] = None
         return _line(content)
 
     def _choice(self, choice: gen.Choice) -> dict[str, Any]:
-        made: dict[str, Any] = {"index": choice.index}
+        made: dict[str, Any] = {"index": self._first_index + choice.index}
         if self._is_chat:
             made["message"] = {"role": "assistant", "content": choice.text, "refusal": None}
             made["logprobs"] = chat_logprobs(choice.logprobs)
@@ -162,7 +169,13 @@ def _envelope(request_id: str, model: str, revision: str, kind: str) -> dict[str
     }
 
 
-def _usage(usage: gen.Usage) -> dict[str, Any]:
+def usage_line(envelope: Mapping[str, Any], usage: Mapping[str, Any]) -> bytes:
+    """The chunk that counts."""
+    return _line({**envelope, "choices": [], "usage": usage})
+
+
+def usage_entry(usage: gen.Usage) -> dict[str, Any]:
+    """Usage in OpenAI's words."""
     counted: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

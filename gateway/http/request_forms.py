@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from common.errors import FieldViolation, NotImplementedYet
@@ -21,6 +21,7 @@ from gateway.http.fields import (
     texts,
 )
 from gateway.http.json_values import read_flag, read_object, shown
+from gateway.http.neutral_fields import NEUTRAL_CHAT, NEUTRAL_COMPLETION
 from gateway.validation.findings import Findings
 from headrace.v1 import inference_service_pb2 as pb
 
@@ -62,30 +63,6 @@ _OPENAI: dict[str, Field] = {
     "metadata": special.LABELS,
     "response_format": special.RESPONSE_FORMAT,
 }
-# What changes nothing, and therefore passes; any other value asks for what is not there.
-_NEUTRAL_CHAT: dict[str, tuple[Any, ...]] = {
-    "audio": (),
-    "function_call": ("none",),
-    "functions": ([],),
-    "modalities": (["text"],),
-    "moderation": (),
-    "parallel_tool_calls": (True,),
-    "prediction": (),
-    "prompt_cache_key": (),
-    "prompt_cache_options": (),
-    "prompt_cache_retention": (),
-    "reasoning_effort": ("none",),
-    "safety_identifier": (),
-    "service_tier": ("auto", "default"),
-    "store": (False,),
-    "tool_choice": ("none",),
-    "tools": ([],),
-    "verbosity": ("medium",),
-    "web_search_options": (),
-}
-_NEUTRAL_COMPLETION: dict[str, tuple[Any, ...]] = {"best_of": (1,), "suffix": ("",)}
-
-
 # Where a prompt is found by its form, and what it was sent as; the longer place comes first.
 _PROMPT_PLACES = (
     ("prompt.text", "prompt"),
@@ -113,6 +90,7 @@ class Form:
     sends_ids: bool = False
     streams: bool = True
     echoes_logprobs: bool = False
+    takes_many: bool = False
 
     def rename(self, path: str) -> str:
         """The JSON name of a path in the message, for errors from inside."""
@@ -131,6 +109,8 @@ class Asked:
     request: pb.GenerateRequest
     is_stream: bool = False
     include_usage: bool = False
+    more: Sequence[pb.GenerateRequest] = ()
+    """The same for further prompts, where the call has several."""
 
 
 CHAT = Form(
@@ -143,7 +123,7 @@ CHAT = Form(
         "logprobs": flag("output.logprobs"),
         "top_logprobs": integer("output.top_logprobs", 0, UINT32_MAX),
     },
-    _NEUTRAL_CHAT,
+    NEUTRAL_CHAT,
     ("model", "messages"),
 )
 COMPLETION = Form(
@@ -154,9 +134,10 @@ COMPLETION = Form(
         "logprobs": special.NUM_LOGPROBS,
         "echo": flag("output.echo"),
     },
-    _NEUTRAL_COMPLETION,
+    NEUTRAL_COMPLETION,
     ("model", "prompt"),
     echoes_logprobs=True,
+    takes_many=True,
 )
 _PROMPTS: dict[str, Field] = {
     "prompt": special.PROMPT,
@@ -203,9 +184,11 @@ def read_request(
         NotImplementedYet: fields of OpenAI's that are not built, and nothing else is wrong.
     """
     findings = Findings()
+    given = {name: value for name, value in body.items() if value is not None}
+    if form.takes_many and special.are_many(given.get("prompt")):
+        return _read_many(form, given, prefix, look)
     request = pb.GenerateRequest()
     request.output.token_ids = form.sends_ids
-    given = {name: value for name, value in body.items() if value is not None}
     # In the table's order, so that what depends on another field finds it read.
     for name, field in form.fields.items():
         if name in given:
@@ -218,6 +201,22 @@ def read_request(
     if findings.violations or unsupported:
         _refuse(form, prefix, findings.violations, unsupported, look(request))
     return Asked(request, is_stream, include_usage)
+
+
+def _read_many(form: Form, given: Mapping[str, Any], prefix: str, look: Look) -> Asked:
+    """A request for each prompt; what is wrong with one of them is told as if it had come alone."""
+    prompts = given["prompt"]
+    odd = [index for index, one in enumerate(prompts) if not special.is_prompt(one)]
+    if odd:
+        description = "must be a string or a list of token ids"
+        raise RefusedAsSent(
+            [FieldViolation(f"{prefix}prompt[{index}]", description) for index in odd]
+        )
+    if len(prompts) > special.MAX_PROMPTS:
+        too_many = FieldViolation(f"{prefix}prompt", f"must hold at most {special.MAX_PROMPTS}")
+        raise RefusedAsSent([too_many])
+    asked = [read_request(form, {**given, "prompt": prompt}, prefix, look) for prompt in prompts]
+    return replace(asked[0], more=[one.request for one in asked[1:]])
 
 
 def _refuse(

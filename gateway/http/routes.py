@@ -1,13 +1,14 @@
 """Which path does what: OpenAI's API, a plain one in the contract's own words, and the probes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict, MessageToJson
+from opentelemetry.metrics import Histogram
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -21,6 +22,7 @@ from gateway.caller import Caller, Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
 from gateway.flatten import draft_of, prompt_of
+from gateway.http.durations import Durations
 from gateway.http.errors import HttpRefusal, refusal_body
 from gateway.http.exchange import (
     REQUEST_ID,
@@ -32,8 +34,16 @@ from gateway.http.exchange import (
     read_object,
     while_connected,
 )
+from gateway.http.many_prompts import (
+    Event,
+    ManyAnswers,
+    generate_all,
+    keyed,
+    stream_all,
+)
 from gateway.http.openai_answers import DONE, AnswerForm, model_entry
 from gateway.http.openapi import DOCUMENT
+from gateway.http.plain_messages import plain, plain_event, read_item
 from gateway.http.request_forms import (
     CHAT,
     COMPLETION,
@@ -41,7 +51,6 @@ from gateway.http.request_forms import (
     TOKENIZE,
     Asked,
     Form,
-    Look,
     read_request,
 )
 from gateway.model import Model
@@ -65,6 +74,7 @@ class HttpParts:
     readiness: Readiness
     log: Log
     audit: AuditLog
+    duration: Histogram
     max_body_bytes: int
 
 
@@ -95,11 +105,22 @@ class Routes:
         }
         routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
         routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
-        return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
+        watch = Middleware(
+            Durations,
+            duration=self._parts.duration,
+            routes=[*posts, *(_route(path) for path in gets)],
+        )
+        return Starlette(
+            routes=routes,
+            middleware=[watch],
+            exception_handlers={HTTPException: _no_such_route},
+        )
 
     async def _openai(self, form: Form, request: Request) -> Response:
         caller = await self._caller(request)
         asked = await self._read(form, request)
+        if asked.more:
+            return await self._many(form, request, caller, asked)
         choices = AnswerForm(
             is_chat=form is CHAT,
             num_choices=min(asked.request.sampling.n, 16),
@@ -111,13 +132,44 @@ class Routes:
         made, headers = await self._whole(request, caller, asked)
         return answer(choices.whole(made), request, headers)
 
+    async def _many(self, form: Form, request: Request, caller: Caller, asked: Asked) -> Response:
+        """Completions of several prompts: an error of one is the error of all."""
+        requests = [asked.request, *asked.more]
+        keyed(requests, asked.request.idempotency_key or caller.idempotency_key)
+        num_choices = min(max(1, asked.request.sampling.n), 16)
+        forms = [
+            AnswerForm(
+                is_chat=False,
+                num_choices=num_choices,
+                first_index=index * num_choices,
+                shows_usage=asked.include_usage,
+                prompt_text=one.prompt.text,
+            )
+            for index, one in enumerate(requests)
+        ]
+        answers = ManyAnswers(forms, include_usage=asked.include_usage)
+        calls = self._parts.calls
+        if not asked.is_stream:
+            work = generate_all(requests, partial(calls.generate, caller=caller))
+            return answer(answers.whole(await while_connected(request, work)), request)
+
+        async def stream(one: pb.GenerateRequest, write: WriteEvent) -> None:
+            await calls.stream(one, caller, write)
+
+        async def produce(write: Callable[[Event], Awaitable[None]]) -> None:
+            await stream_all(requests, stream, write)
+
+        return EventStream(
+            request, self._guard, produce, answers.chunks, done=DONE, rename=form.rename
+        )
+
     async def _generate(self, request: Request) -> Response:
         caller = await self._caller(request)
         asked = await self._read(NATIVE, request)
         if asked.is_stream:
             return self._stream(NATIVE, request, caller, asked, None)
         made, headers = await self._whole(request, caller, asked)
-        return answer(_plain(made), request, headers)
+        return answer(plain(made), request, headers)
 
     async def _batch(self, request: Request) -> Response:
         caller = await self._caller(request)
@@ -126,11 +178,11 @@ class Routes:
         if not isinstance(items, list) or body:
             fields = [FieldViolation("requests", "must be a list, and the only field")]
             raise InvalidRequest(fields)
-        asked = [_read_item(index, item, self._look) for index, item in enumerate(items)]
+        asked = [read_item(index, item, self._look) for index, item in enumerate(items)]
         outcomes: dict[int, dict[str, Any]] = {}
 
         async def write(outcome: pb.BatchGenerateResponse) -> None:
-            outcomes[outcome.index] = {"index": outcome.index, **_plain(outcome)}
+            outcomes[outcome.index] = {"index": outcome.index, **plain(outcome)}
 
         work = self._parts.calls.batch(asked, caller, write)
         await while_connected(request, work)
@@ -154,6 +206,12 @@ class Routes:
         models = [m for m in self._parts.catalogue.models if limits.allows_model(m.card.model)]
         await self._parts.views.refresh(models)
         entries = [self._entry(model) for model in models]
+        for alias in self._parts.catalogue.aliases:
+            known = alias.name in {entry["id"] for entry in entries}
+            if not known and limits.allows_model(alias.name):
+                model = await self._parts.catalogue.get(alias.name)
+                await self._parts.views.refresh([model])
+                entries.append({**self._entry(model), "id": alias.name, "root": model.card.model})
         return answer({"object": "list", "data": entries}, request)
 
     async def _model(self, request: Request) -> Response:
@@ -184,8 +242,9 @@ class Routes:
     async def _read(self, form: Form, request: Request) -> Asked:
         body = await read_object(request, self._parts.max_body_bytes)
         asked = read_request(form, body, look=self._look)
-        if not asked.request.client_request_id:
-            asked.request.client_request_id = echo_of(request)
+        for one in (asked.request, *asked.more):
+            if not one.client_request_id:
+                one.client_request_id = echo_of(request)
         return asked
 
     def _look(self, request: pb.GenerateRequest) -> Sequence[FieldViolation]:
@@ -214,7 +273,7 @@ class Routes:
             request,
             self._guard,
             produce,
-            _plain_event if choices is None else choices.chunks,
+            plain_event if choices is None else choices.chunks,
             done=b"" if choices is None else DONE,
             rename=form.rename,
         )
@@ -223,24 +282,8 @@ class Routes:
         return model_entry(model_to_pb(model.card, self._parts.views.num_workers(model)))
 
 
-def _read_item(index: int, item: Any, look: Look) -> pb.GenerateRequest:
-    path = f"requests[{index}]"
-    if not isinstance(item, dict):
-        raise InvalidRequest([FieldViolation(path, "must be an object")])
-    asked = read_request(NATIVE, item, f"{path}.", look)
-    if asked.is_stream:
-        raise InvalidRequest([FieldViolation(f"{path}.stream", "must not be set in a batch")])
-    return asked.request
-
-
-def _plain(message: Any) -> dict[str, Any]:
-    found: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
-    return found
-
-
-def _plain_event(event: pb.GenerateStreamResponse) -> bytes:
-    text = MessageToJson(event, preserving_proto_field_name=True, indent=None)
-    return b"data: " + text.encode() + b"\n\n"
+def _route(path: str) -> str:
+    return path.replace(":path}", "}")
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

@@ -43,6 +43,22 @@ _TOKEN_IDS: Schema = {
 }
 
 
+MAX_PROMPTS = 64
+"""Most prompts of one call; more are several calls, or a batch."""
+
+
+def are_many(prompt: Any) -> bool:
+    """Whether a prompt is several: texts, or lists of token ids."""
+    return isinstance(prompt, list) and len(prompt) > 1 and not isinstance(prompt[0], int)
+
+
+def is_prompt(prompt: Any) -> bool:
+    """Whether it is one prompt, as far as its form tells."""
+    return isinstance(prompt, str) or (
+        isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], int)
+    )
+
+
 def _read_prompt(request: pb.GenerateRequest, value: Any, name: str, findings: Findings) -> None:
     """A text or token ids, or a list of one of them: OpenAI's four forms."""
     if isinstance(value, list) and value and not isinstance(value[0], int):
@@ -234,7 +250,13 @@ _ONE_PROMPT: Schema = {"anyOf": [TEXT, _TOKEN_IDS]}
 PROMPT = _field(
     _read_prompt,
     "prompt",
-    {"anyOf": [TEXT, _TOKEN_IDS, {"type": "array", "items": _ONE_PROMPT, "maxItems": 1}]},
+    {
+        "anyOf": [
+            TEXT,
+            _TOKEN_IDS,
+            {"type": "array", "items": _ONE_PROMPT, "maxItems": MAX_PROMPTS},
+        ]
+    },
 )
 MESSAGES = _field(_read_messages, "prompt.chat.messages", {"type": "array", "items": _MESSAGE})
 LOGIT_BIAS = _field(

@@ -10,6 +10,8 @@ Counters are compared in quanta: within one, the due time decides between tenant
 undo the order of deadlines and arrival.
 """
 
+from collections.abc import Callable
+
 from common.domain import Priority
 from scheduler.planning.settings import PlanningSettings
 
@@ -49,13 +51,16 @@ class Fairness:
         after = self._served[level][tenant] = before + cost
         return self.rank_of(after) != self.rank_of(before)
 
-    def join(self, level: Priority, tenant: str, least_rank: int | None) -> None:
-        """One more of the tenant's requests waits; ``least_rank`` is that of the least served tenant who waits."""
+    def join(
+        self, level: Priority, tenant: str, least_rank_of_all: Callable[[], int | None]
+    ) -> None:
+        """One more of the tenant's requests waits; ``least_rank_of_all`` knows the least served tenant's who waits."""
         waiting = self._waiting[level]
         waiting[tenant] = waiting.get(tenant, 0) + 1
         if waiting[tenant] > 1:
             return
         least = self._floor[level]
+        least_rank = least_rank_of_all()
         if least_rank is not None:
             least = least_rank * float(self._settings.fairness_quantum_tokens)
         elif level in self._last_left:

@@ -145,9 +145,9 @@ class Room:
 
     def take(self, request: WaitingRequest, cached_tokens: int = 0) -> None:
         """Spend what ``request`` needs, of which the worker has some in its cache; it must fit."""
-        assert self.fits(request), request
         self.num_taken += request.num_choices
         self._seqs -= request.num_choices
+        assert self._seqs >= 0, request
         self._blocks -= min(self._blocks, self._reserved_blocks(request))
         self._pending_tokens += request.known_tokens - cached_tokens
 

@@ -15,6 +15,7 @@ kept like for a head that was passed too often.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from scheduler.planning.ageing import is_turn_of_overdue
 from scheduler.planning.buckets import bucket_name, prefers_bucket
@@ -170,10 +171,13 @@ class Picks:
             return False
         kept = self._rooms.get(head.kept_worker or "")
         if kept is None or not self._may_hold(kept, head):
-            able = [other for other in self._rooms.values() if self._may_hold(other, head)]
-            kept = max(able, key=_most_room, default=None)
+            kept = next((one for one in self._roomiest if self._may_hold(one, head)), None)
             head.kept_worker = kept.worker.worker_id if kept else None
         return kept is room
+
+    @cached_property
+    def _roomiest(self) -> list[Room]:
+        return sorted(self._rooms.values(), key=_most_room, reverse=True)
 
     def _may_hold(self, room: Room, entry: Entry) -> bool:
         return room.worker.serves(entry.request.lane_key) and room.could_fit(entry.request)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
+from functools import partial
 from heapq import merge
 
 from common.domain import Priority
@@ -193,10 +194,13 @@ class WaitingQueue:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(self.fairness)
-        ranks = [one.least_rank(level) for one in self._lanes.values()]
-        least = min((rank for rank in ranks if rank is not None), default=None)
-        self.fairness.join(level, entry.request.tenant, least)
+        self.fairness.join(level, entry.request.tenant, partial(self._least_rank, level))
         lane.add(entry)
+
+    def _least_rank(self, level: Priority) -> int | None:
+        """How much the least served tenant that waits in a class has had, in quanta."""
+        ranks = [lane.least_rank(level) for lane in self._lanes.values()]
+        return min((rank for rank in ranks if rank is not None), default=None)
 
     def _leave(self, entry: Entry) -> None:
         key = entry.request.lane_key

@@ -38,7 +38,7 @@ class PlanningSettings:
     without a deadline is ordered as if this were its deadline.
     """
 
-    batch_window_ms: float = 10.0
+    batch_window_ms: float = 0.0
     preempt_after_s: Mapping[Priority, float] = field(default_factory=_default_preempt_after_s)
     recompute_share: float = 0.1
     recompute_burst_tokens: int = 8192

@@ -44,6 +44,14 @@ class WaitingRequest:
     is_charged: bool = False
     prefix: tuple[int, ...] = ()
     prefix_step_tokens: int = 0
+    lane_key: LaneKey = field(init=False, repr=False)
+    """What a worker has to match."""
+
+    def __post_init__(self) -> None:
+        key = LaneKey(self.fingerprint, self.model_revision, self.alone)
+        object.__setattr__(
+            self, "lane_key", key
+        )  # once: plans look at it more often than at anything else
 
     @property
     def is_started(self) -> bool:
@@ -58,11 +66,6 @@ class WaitingRequest:
     def to_compute(self, num_held: int) -> int:
         """Tokens that a worker computes which holds so many of the beginnings: at least the last one."""
         return max(1, self.known_tokens - num_held * self.prefix_step_tokens)
-
-    @property
-    def lane_key(self) -> LaneKey:
-        """What a worker has to match."""
-        return LaneKey(self.fingerprint, self.model_revision, self.alone)
 
 
 @dataclass(slots=True, eq=False)

@@ -29,6 +29,7 @@ class Doors:
     def __init__(self) -> None:
         """None open."""
         self._doors: dict[Partition, Door] = {}
+        self._promised: dict[str, Partition] = {}
         self._changed = asyncio.Event()
 
     def open(self, door: Door) -> None:
@@ -41,10 +42,24 @@ class Doors:
         if self._doors.get(door.partition) is door:
             del self._doors[door.partition]
 
+    def promise(self, worker_id: str, partition: Partition) -> None:
+        """A worker that is being sent away will come back for this partition."""
+        self._promised[worker_id] = partition
+
+    def door_for(self, worker_id: str, model: str) -> Door | None:
+        """The partition that the worker was sent to, if it is led here, or the neediest one of the model."""
+        promised = self._promised.pop(worker_id, None)
+        door = None if promised is None else self._doors.get(promised)
+        return door or self.neediest(model)
+
     def neediest(self, model: str) -> Door | None:
-        """The model's partition led here that has fewest workers, and of those the longest backlog."""
+        """The model's partition led here with the longest backlog for each worker; without any, with fewest workers."""
         doors = [door for door in self._doors.values() if door.partition.model == model]
-        return min(doors, key=lambda door: (door.num_workers(), -door.backlog()), default=None)
+        return max(
+            doors,
+            key=lambda door: (door.backlog() / (door.num_workers() + 1), -door.num_workers()),
+            default=None,
+        )
 
     async def wait_for(self, model: str, timeout_s: float) -> Door | None:
         """``neediest``, waiting up to ``timeout_s`` until there is one."""

@@ -107,7 +107,7 @@ class WorkerService(WorkerServiceServicer):
 
     async def _find_door(self, hello: Hello) -> Door | str:
         """The door of a partition led here, or the address of somebody else's."""
-        door = self._doors.neediest(hello.model)
+        door = self._doors.door_for(hello.worker_id, hello.model)
         if door is not None:
             return door
         self._announce(hello.model)

@@ -8,7 +8,7 @@ from common.domain import Priority
 from tests.bench.simulate.__main__ import main, rate_of, run_policy
 from tests.bench.simulate.measured import DEFAULT
 from tests.bench.simulate.policies import POLICIES
-from tests.bench.simulate.report import jain, percentile, table, tenant_table
+from tests.bench.simulate.report import jain, length_table, percentile, table, tenant_table
 from tests.bench.simulate.service import MeasuredStep, ServiceTimes, fit
 from tests.bench.simulate.shapes import SHAPES, make_trace
 from tests.bench.simulate.trace import Arrival, read_trace, write_trace
@@ -100,6 +100,7 @@ def test_the_command_prints_a_row_for_each_policy_and_class(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "| fcfs | HIGH |" in printed
     assert "| fcfs | chat |" in printed
+    assert "TTFT p50, p99: <=256" in printed
     assert (tmp_path / "plot.png").stat().st_size > 1000
     main([*policy, "--trace", str(tmp_path / "trace.csv")])
     assert capsys.readouterr().out.split("simulated")[0] == printed.split("simulated")[0]
@@ -113,3 +114,4 @@ def test_arithmetic_of_the_report():
     assert jain([1, 0, 0, 0]) == 0.25
     assert jain([0.0]) == 1.0
     assert table([]).count("\n") == tenant_table([]).count("\n") == 1
+    assert length_table([]).count("\n") == 1

@@ -4,15 +4,17 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from headrace.client import AsyncClient, HeadraceError
+from headrace.client import HeadraceError
 from tests.chaos.asks import Known
 from tests.chaos.checks import compare
-from tests.chaos.cluster import Cluster
+from tests.chaos.cluster import TENANTS, Cluster
 from tests.support.outcomes import collect
 from tests.support.polling import eventually
 
 # From common/keys.py: what may stay for ever, because its size is bounded or people decide about it.
-_FOR_EVER = re.compile(r"hr:\{[^}]+\}:(inbox:\w+|queued|dead)|hr:\{cards\}:.+")
+_FOR_EVER = re.compile(
+    r"hr:\{[^}]+\}:(inbox:\w+|queued|dead)|hr:\{cards\}:.+|hr:\{access\}:(keys|tenants)"
+)
 # A log that is trimmed behind its oldest mark keeps whole nodes of 100 entries, and what its reader has not marked.
 _MOST_LOG_ENTRIES = 1000
 _WITHIN_S = 40.0
@@ -23,6 +25,8 @@ _OF_REQUESTS = re.compile(r"hr:\{[^}]+\}:req:.+|hr:\{idem:.+\}")
 _OF_PARTITIONS = re.compile(r"hr:\{[^}:]+/\d+\}:(inbox:\w+|queued|dead|lead|status|wake|drain:.+)")
 _OF_GATEWAYS = re.compile(r"hr:\{gw:\w+\}:(replies|marks|alive)")
 _OF_MODELS = re.compile(r"hr:\{cards\}:.+")
+_OF_TENANTS = re.compile(r"hr:\{access\}:(keys|tenants)|hr:\{tenant:\w+\}:(quota|minute|open)")
+_KINDS = (_OF_REQUESTS, _OF_PARTITIONS, _OF_MODELS, _OF_TENANTS)
 
 
 async def check_service(cluster: Cluster, known: list[Known]) -> list[str]:
@@ -31,7 +35,7 @@ async def check_service(cluster: Cluster, known: list[Known]) -> list[str]:
     by_model = {one.ask.model: one for one in known if len(one.answer.token_ids) < 200}
     for target in cluster.targets:
         for one in by_model.values():
-            async with AsyncClient(target) as client:
+            async with cluster.tenant(TENANTS[0], [target]) as client:
                 try:
                     got = await collect(client, one.ask.body, timeout_s=60, **one.ask.options)
                 except (HeadraceError, AssertionError) as error:
@@ -55,6 +59,7 @@ def check_nothing_left(cluster: Cluster) -> list[str]:
         "keys stay for ever": lambda: not any(_keys_that_stay(cluster)),
         "logs are not trimmed": lambda: not any(_long_logs(cluster)),
         "there are keys too many": lambda: not any(_surplus(cluster)),
+        "quotas are not settled": lambda: not any(_open_quotas(cluster)),
     }
     details = {
         "inbox entries are left": _inbox,
@@ -63,6 +68,7 @@ def check_nothing_left(cluster: Cluster) -> list[str]:
         "keys stay for ever": _keys_that_stay,
         "logs are not trimmed": _long_logs,
         "there are keys too many": _surplus,
+        "quotas are not settled": _open_quotas,
         "schedulers count something": _scheduler_gauges,
     }
     wrong = []
@@ -136,11 +142,18 @@ def _surplus(cluster: Cluster) -> Iterator[str]:
     for name in (key.decode() for key in cluster.client.keys("*")):
         if _OF_GATEWAYS.fullmatch(name):
             gateways.add(name.split("}")[0])
-        elif not any(kind.fullmatch(name) for kind in (_OF_REQUESTS, _OF_PARTITIONS, _OF_MODELS)):
+        elif not any(kind.fullmatch(name) for kind in _KINDS):
             yield name
     num_lives = sum(member.process.log.count('"serving"') for member in cluster.gateways)
     if len(gateways) > num_lives:
         yield f"logs of {len(gateways)} gateways, of whom {num_lives} have lived"
+
+
+def _open_quotas(cluster: Cluster) -> Iterator[str]:
+    """Requests that count as open, though they have ended."""
+    for key in cluster.client.keys("hr:{tenant:*}:open"):
+        for name in cluster.client.zrange(key, 0, -1):
+            yield f"{key.decode()} {name.decode()}"
 
 
 def _long_logs(cluster: Cluster) -> Iterator[str]:

@@ -124,7 +124,7 @@ def _prompt(settings: ChaosSettings, rng: random.Random, number: int) -> Any:
 
 def _with_stop(rng: random.Random, base: Known, number: int) -> Ask:
     """`base` again, stopped by a piece of its own answer: a string across tokens, or a token id."""
-    ask, answer = base.ask, base.answer
+    ask, answer = base.ask, rng.choice([*base.answer.choices.values()])
     options = {**ask.options}
     middle = len(answer.text) // 2
     piece = answer.text[middle : middle + rng.randint(2, 6)]

@@ -28,13 +28,15 @@ class Calls:
         journal: Journal,
         known: Known,
         history: History,
+        tenant: str,
         clients: Sequence[AsyncClient],
         rng: random.Random,
     ) -> None:
-        """`clients` prefer different gateways; `rng` decides what is left open."""
+        """`clients` are of `tenant` and prefer different gateways; `rng` decides what is left open."""
         self.journal = journal
         self.known = known
         self.history = history
+        self.tenant = tenant
         self.rng = rng
         self._clients = clients
 
@@ -44,7 +46,7 @@ class Calls:
 
     def about(self, known: Known) -> "Calls":
         """Calls of the same client about another request, told in the same history."""
-        return Calls(self.journal, known, self.history, self._clients, self.rng)
+        return Calls(self.journal, known, self.history, self.tenant, self._clients, self.rng)
 
     async def stream(
         self, *, at_some_token: Callable[[str, int], None] | None = None, **options: Any

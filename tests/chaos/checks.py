@@ -9,7 +9,7 @@ from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 from tests.chaos.asks import Known
 from tests.chaos.journal import History, Journal
-from tests.support.outcomes import Outcome
+from tests.support.outcomes import Outcome, Part
 from tests.support.time_scale import scaled
 
 T = TypeVar("T")
@@ -57,17 +57,13 @@ def compare(known: Known, got: Outcome, *, may_be_cut: bool = False) -> list[str
         wrong.append(f"ended with {got.error!r}: {got.error}")
     is_cut = may_be_cut and (got.error is not None or not got.finish_reason)
     is_cut = is_cut or (may_be_cut and got.finish_reason == gen.FINISH_REASON_CANCELLED)
-    if is_cut:
-        if got.token_ids != expected.token_ids[: len(got.token_ids)]:
-            wrong.append(_difference("token ids are no prefix", expected.token_ids, got.token_ids))
-        if not _is_cut_of(expected.text, got.text, known.ask.options.get("stop", ())):
-            wrong.append(_difference("text is no prefix", expected.text, got.text))
-    else:
-        wrong += _compare_whole(expected, got)
-    if got.logprobs != expected.logprobs[: len(got.token_ids)]:
-        wrong.append(
-            "log probabilities: " + _difference("scores", expected.logprobs, got.logprobs)
-        )
+    stops = known.ask.options.get("stop", ())
+    for index in sorted(expected.choices | got.choices):
+        parts = expected.choices.get(index, Part()), got.choices.get(index, Part())
+        found = _compare_cut(*parts, stops) if is_cut else _compare_whole(*parts)
+        wrong += [f"choice {index}: {one}" for one in found]
+    if not is_cut and got.prompt_logprobs != expected.prompt_logprobs:
+        wrong.append("log probabilities of the prompt are not there")
     if got.prompt_logprobs not in ([], expected.prompt_logprobs):
         wrong.append("log probabilities of the prompt differ")
     if got.token_ids and got.usage.completion_tokens != len(got.token_ids):
@@ -90,8 +86,25 @@ def _is_cut_of(whole: str, text: str, stops: Sequence[str]) -> bool:
     return any(text.endswith(one) and whole.startswith(text.removesuffix(one)) for one in begins)
 
 
-def _compare_whole(expected: Outcome, got: Outcome) -> list[str]:
-    wrong = []
+def _compare_cut(expected: Part, got: Part, stops: Sequence[str]) -> list[str]:
+    if got.finish_reason not in (0, gen.FINISH_REASON_CANCELLED):
+        return _compare_whole(expected, got)  # this choice was over when the others were cut
+    wrong = _compare_scores(expected, got)
+    if got.token_ids != expected.token_ids[: len(got.token_ids)]:
+        wrong.append(_difference("token ids are no prefix", expected.token_ids, got.token_ids))
+    if not _is_cut_of(expected.text, got.text, stops):
+        wrong.append(_difference("text is no prefix", expected.text, got.text))
+    return wrong
+
+
+def _compare_scores(expected: Part, got: Part) -> list[str]:
+    if got.logprobs == expected.logprobs[: len(got.token_ids)]:
+        return []
+    return ["log probabilities: " + _difference("scores", expected.logprobs, got.logprobs)]
+
+
+def _compare_whole(expected: Part, got: Part) -> list[str]:
+    wrong = _compare_scores(expected, got)
     if got.token_ids != expected.token_ids:
         wrong.append(_difference("token ids", expected.token_ids, got.token_ids))
     if got.text != expected.text:
@@ -100,8 +113,6 @@ def _compare_whole(expected: Outcome, got: Outcome) -> list[str]:
         wrong.append(f"finish {got.finish_reason}, not {expected.finish_reason}")
     if got.matched_stop != expected.matched_stop:
         wrong.append(f"matched {got.matched_stop}, not {expected.matched_stop}")
-    if got.prompt_logprobs != expected.prompt_logprobs:
-        wrong.append("log probabilities of the prompt are not there")
     return wrong
 
 
@@ -119,18 +130,28 @@ def _difference(what: str, expected: Sequence[object], got: Sequence[object]) ->
 
 def outcome_of(response: pb.GenerateResponse) -> Outcome:
     """A whole answer, as a stream would have brought it."""
-    choice = response.choices[0]
+    choices = {
+        choice.index: Part(
+            [*choice.token_ids],
+            choice.text,
+            choice.finish_reason,
+            choice.matched_stop,
+            [*choice.logprobs],
+        )
+        for choice in response.choices
+    }
+    reasons = [part.finish_reason for part in choices.values()]
+    is_cut = gen.FINISH_REASON_CANCELLED in reasons
     return Outcome(
         request_id=response.request_id,
-        token_ids=list(choice.token_ids),
-        text=choice.text,
-        finish_reason=choice.finish_reason,
+        token_ids=[token for part in choices.values() for token in part.token_ids],
+        text="".join(part.text for part in choices.values()),
+        finish_reason=gen.FINISH_REASON_CANCELLED if is_cut else reasons[0],
         usage=response.usage,
         seed=response.seed,
         timings=response.timings,
-        matched_stop=choice.matched_stop,
-        logprobs=[*choice.logprobs],
         prompt_logprobs=[*response.prompt_logprobs],
+        choices=choices,
     )
 
 
@@ -140,18 +161,19 @@ async def check_record(
     """The record says what the client saw: the same result and the same usage, once it has ended."""
     record = await ended_record(journal, client, got.request_id)
     stored = outcome_of(record.result) if record.result.choices else Outcome()
-    seen = (got.token_ids, got.text)
     is_left = not got.finish_reason and got.error is None  # its client left before the end
-    if not is_left and (stored.token_ids, stored.text) != seen:
-        journal.fail(
-            "the record differs from the stream: "
-            + _difference("token ids", got.token_ids, stored.token_ids)
-            + "; "
-            + _difference("text", got.text, stored.text),
-            history,
-        )
-    if is_left and stored.token_ids[: len(got.token_ids)] != got.token_ids:
-        journal.fail("the record lacks tokens that the client saw", history)
+    for index in sorted(stored.choices | got.choices):
+        seen, kept = got.choices.get(index, Part()), stored.choices.get(index, Part())
+        if not is_left and (kept.token_ids, kept.text) != (seen.token_ids, seen.text):
+            journal.fail(
+                f"the record differs from the stream in choice {index}: "
+                + _difference("token ids", seen.token_ids, kept.token_ids)
+                + "; "
+                + _difference("text", seen.text, kept.text),
+                history,
+            )
+        if is_left and kept.token_ids[: len(seen.token_ids)] != seen.token_ids:
+            journal.fail("the record lacks tokens that the client saw", history)
     if record.usage.completion_tokens != len(stored.token_ids):
         journal.fail(
             f"usage {record.usage.completion_tokens} of {len(stored.token_ids)} tokens in the record",

@@ -12,11 +12,16 @@ from typing import Any
 import redis
 
 from deploy.local.redis_command import find_free_port
+from headrace.client import AsyncClient
+from headrace.v1 import admin_service_pb2 as pb
 from tests.chaos.settings import ChaosSettings
 from tests.support.processes import ServiceProcess
 from tests.support.redis_server import RedisServer, running_redis
 from tests.support.stack import Stack
 from tests.support.tcp_proxy import TcpProxy, running_proxy
+
+TENANTS = ("mill", "race")
+_ADMIN_KEY = "chaos-operator-000000000000000000000000"
 
 
 @dataclass(eq=False)
@@ -63,6 +68,7 @@ class Cluster:
         self.workers: list[Member] = []
         self.left: list[Member] = []
         """Workers that were drained and have gone."""
+        self._keys: dict[str, str] = {}
 
     @property
     def members(self) -> list[Member]:
@@ -73,6 +79,25 @@ class Cluster:
     def targets(self) -> list[str]:
         """Addresses of the gateways; they survive restarts."""
         return [gateway.process.endpoints["grpc"] for gateway in self.gateways]
+
+    @property
+    def operator(self) -> AsyncClient:
+        """A client whose calls are an operator's."""
+        return AsyncClient(self.targets, api_key=_ADMIN_KEY)
+
+    async def admit_tenants(self) -> None:
+        """Each tenant gets its key, and limits that are counted and never reached."""
+        limits = pb.TenantLimits(
+            requests_per_minute=10**6, tokens_per_minute=10**9, concurrent_requests=10**4
+        )
+        async with self.operator as client:
+            for tenant in TENANTS:
+                await client.admin.set_tenant(tenant, limits)
+                self._keys[tenant] = (await client.admin.create_key(tenant)).secret
+
+    def tenant(self, name: str, targets: Sequence[str] | None = None) -> AsyncClient:
+        """A client of a tenant, of all gateways or of those at `targets`."""
+        return AsyncClient(targets or self.targets, api_key=self._keys[name])
 
     @property
     def stack(self) -> Stack:
@@ -130,9 +155,9 @@ class Cluster:
             "gateway",
             flags=[
                 *("--grpc-port", str(find_free_port()), "--http-port", "0", "--metrics-port", "0"),
-                *("--service-instance", name, "--stop-grace-s", "6"),
+                *("--service-instance", name, "--stop-grace-s", "6", "--require-keys"),
             ],
-            environment={"HEADRACE_REDIS_URL": _url(link)},
+            environment={"HEADRACE_REDIS_URL": _url(link), "HEADRACE_ADMIN_KEY": _ADMIN_KEY},
         )
         self.gateways.append(Member(name, self._exits.enter_context(process), link))
 

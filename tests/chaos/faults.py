@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import redis
 
 from common.stop_signals import EXIT_FORCED
-from headrace.client import AsyncClient, HeadraceError
+from headrace.client import HeadraceError
 from tests.chaos.checks import is_refusal
 from tests.chaos.cluster import Cluster, Member
 from tests.chaos.journal import Journal
@@ -198,7 +198,7 @@ class Faults:
         """By the operators' call; the worker hands over and leaves, and a new one takes its place."""
         cluster = self._cluster
         async with self._met(fault, cluster.workers) as member:
-            async with AsyncClient(cluster.targets) as client:
+            async with cluster.operator as client:
                 await self._order(client.admin.drain(member.name, grace_s=fault.hold_s))
             joined = cluster.new_worker(member.model)
             joined.process.start()

@@ -1,4 +1,4 @@
-"""What a request may ask for besides a length: drawn so that each feature meets every fault before long."""
+"""What a request may ask for besides a length, in one to three choices: drawn so that each feature meets every fault before long."""
 
 import random
 from typing import Any
@@ -16,6 +16,8 @@ _SCHEMA = (
 def random_features(rng: random.Random) -> dict[str, Any]:
     """Options; often none."""
     options: dict[str, Any] = {}
+    if rng.random() < 0.25:
+        options["n"] = rng.choice([2, 3])
     if rng.random() < 0.4:
         options |= _penalties(rng)
     if rng.random() < 0.2:

@@ -42,7 +42,7 @@ class Keyed:
     async def ask(self, calls: Calls) -> list[Outcome]:
         """One to three callers with the same key and body: one execution, whose result all get."""
         self._num_keys += 1
-        key = f"key-{self._num_keys}-{calls.rng.getrandbits(32):x}"
+        key = f"key-{self._num_keys}"
         # The body must be the same for all of them, and with it the class.
         options = {
             "idempotency_key": key,
@@ -99,7 +99,7 @@ class Keyed:
                 f"{used.key} ran again: {outcome.request_id} after {used.request_id}",
                 calls.history,
             )
-        if outcome.answer != used.known.answer.answer:
+        if outcome.by_choice != used.known.answer.by_choice:
             self._journal.fail(f"{used.key} replays another answer", calls.history)
         try:
             other = await again.unary(**options, max_tokens=7)

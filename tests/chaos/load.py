@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import random
+import traceback
 from collections.abc import Iterator, Sequence
 
 from headrace.client import AsyncClient, HeadraceError
 from tests.chaos.asks import Known
 from tests.chaos.calls import Calls
-from tests.chaos.checks import check_record, compare
+from tests.chaos.checks import check_record, compare, insisting
+from tests.chaos.cluster import TENANTS, Cluster
 from tests.chaos.journal import History, Journal
 from tests.chaos.keyed import Keyed
 from tests.support.outcomes import Outcome
@@ -30,41 +32,45 @@ class Load:
     """All clients of a run."""
 
     def __init__(
-        self, seed: int, targets: Sequence[str], known: Sequence[Known], journal: Journal
+        self, seed: int, cluster: Cluster, known: Sequence[Known], journal: Journal
     ) -> None:
-        """`targets`: the gateways, over which the clients spread."""
+        """Its clients spread over tenants and gateways."""
         self._seed = seed
-        self._targets = list(targets)
+        self._cluster = cluster
         self._known = list(known)
         self._journal = journal
-        self._clients: list[AsyncClient] = []
-        self._keyed = Keyed(journal)
+        self._clients: dict[str, list[AsyncClient]] = {tenant: [] for tenant in TENANTS}
+        # Both tenants choose the same keys: each stands for another request in each.
+        self._keyed = {tenant: Keyed(journal) for tenant in TENANTS}
         self.stopping = asyncio.Event()
 
     async def run(self, num_streams: int) -> None:
         """Ask until `stopping`, then let every request end."""
         async with contextlib.AsyncExitStack() as exits:
-            for shift in range(len(self._targets)):
-                order = self._targets[shift:] + self._targets[:shift]
-                self._clients.append(await exits.enter_async_context(AsyncClient(order)))
+            targets = self._cluster.targets
+            for tenant, clients in self._clients.items():
+                for shift in range(len(targets)):
+                    client = self._cluster.tenant(tenant, targets[shift:] + targets[:shift])
+                    clients.append(await exits.enter_async_context(client))
             async with asyncio.TaskGroup() as tasks:
                 for number in range(num_streams):
                     rng = random.Random(f"stream {number} {self._seed}")
-                    tasks.create_task(self._ask_on(rng))
+                    tasks.create_task(self._ask_on(rng, TENANTS[number % len(TENANTS)]))
 
-    async def _ask_on(self, rng: random.Random) -> None:
+    async def _ask_on(self, rng: random.Random, tenant: str) -> None:
         while not self.stopping.is_set():
             known = rng.choice(self._known)
             way = rng.choices([*_WAYS], [*_WAYS.values()])[0]
             history = History(f"{way} of ask {known.ask.number}: {known.ask.options}")
             self._journal.open.add(history)
             self._journal.counts[f"way {way}"] += 1
-            calls = Calls(self._journal, known, history, self._clients, rng)
+            calls = Calls(self._journal, known, history, tenant, self._clients[tenant], rng)
             try:
                 await self._one(way, calls)
             except* (HeadraceError, AssertionError) as errors:
                 for error in _leaves(errors):
-                    self._journal.fail(f"{type(error).__name__}: {error}", history)
+                    line = traceback.extract_tb(error.__traceback__)[-1].line
+                    self._journal.fail(f"{type(error).__name__}: {error} ({line})", history)
             finally:
                 self._journal.open.discard(history)
 
@@ -83,7 +89,7 @@ class Load:
             case "leave":
                 await self._check(calls, await calls.stream_and_leave(), may_be_cut=True)
             case "keyed":
-                for outcome in await self._keyed.ask(calls):
+                for outcome in await self._keyed[calls.tenant].ask(calls):
                     await self._check(calls, outcome)
 
     async def _attach(self, calls: Calls) -> None:
@@ -105,7 +111,7 @@ class Load:
             start = len(outcome.token_ids) - len(follower.token_ids)
             if follower.token_ids != outcome.token_ids[start:]:
                 self._journal.fail("a follower saw other tokens", calls.history)
-            if not start and follower.text != outcome.text:
+            if not start and follower.by_choice != outcome.by_choice:
                 self._journal.fail("a follower saw another text", calls.history)
 
     async def _return(self, calls: Calls) -> None:
@@ -129,6 +135,21 @@ class Load:
             await check_record(
                 self._journal, calls.any_client(), calls.known, outcome, calls.history
             )
+            await self._check_hidden(calls, outcome.request_id)
+
+    async def _check_hidden(self, calls: Calls, request_id: str) -> None:
+        """For another tenant there is no such request."""
+        own = self._clients[calls.tenant]
+        stranger = next(
+            c for clients in self._clients.values() if clients is not own for c in clients
+        )
+        try:
+            await insisting(self._journal, lambda: stranger.get_request(request_id))
+        except HeadraceError as error:
+            if error.code == "NOT_FOUND":
+                return
+            raise
+        self._journal.fail("another tenant sees the request", calls.history)
 
 
 def _leaves(errors: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

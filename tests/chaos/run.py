@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.client import AsyncClient
 from tests.chaos import afterwards, asks, report
-from tests.chaos.cluster import Cluster, running_cluster
+from tests.chaos.cluster import TENANTS, Cluster, running_cluster
 from tests.chaos.disturb import Disturbance
 from tests.chaos.growth import Growth
 from tests.chaos.journal import Failure, Journal
@@ -59,11 +59,12 @@ async def _run(
     disturbance: Disturbance,
     say: Callable[[str], None],
 ) -> None:
-    async with AsyncClient(cluster.targets) as client:
+    await cluster.admit_tenants()
+    async with cluster.tenant(TENANTS[0]) as client:
         await _all_serve(client, settings)
         known = await asks.prepare(settings, client)
     say(f"{len(known)} requests answered undisturbed; now {settings.duration_s:.0f} s of faults")
-    load = Load(settings.seed, cluster.targets, known, journal)
+    load = Load(settings.seed, cluster, known, journal)
     stopping = asyncio.Event()
     journal.began_s = time.monotonic()
     async with asyncio.TaskGroup() as tasks:

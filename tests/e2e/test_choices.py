@@ -1,6 +1,7 @@
 """Several choices of one prompt over the wire: complete, distinct, repeatable, ended together, restored one by one (B44)."""
 
 import asyncio
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -25,6 +26,7 @@ class Choice:
 
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
+    logprobs: list[gen.Logprobs] = field(default_factory=list)
     finish: gen.ChoiceFinished | None = None
 
     @property
@@ -60,6 +62,7 @@ async def listen(
                     told.next_seq += event.count
                     choice.token_ids += event.delta.token_ids
                     choice.text += event.delta.text
+                    choice.logprobs += event.delta.logprobs
                     assert event.usage.completion_tokens == told.next_seq
                 case "finish":
                     choice = told.choices.setdefault(event.finish.index, Choice())
@@ -122,6 +125,31 @@ async def test_choices_are_complete_distinct_and_repeatable():
                 assert (reason == gen.FINISH_REASON_STOP) == (at >= 0)
         eventually(lambda: stack.metric(stack.workers[0], "headrace_kv_cache_usage_ratio") == 0)
         eventually(lambda: stack.pending_entries() == 0)
+
+
+async def test_choices_have_their_own_grammar_and_scores():
+    """Each keeps to the constraint by itself, with a score and alternatives for each of its tokens; unary says the same."""
+    options = {
+        "constraint": gen.OutputConstraint(regex="([a-f]{3}-){8}end"),
+        "output": gen.OutputOptions(logprobs=True, top_logprobs=2),
+        "ignore_eos": False,
+    }
+    with running_stack(worker_flags=FLAGS) as stack:
+        async with AsyncClient(stack.targets) as client:
+            told, _ = await ask(client, **options)
+            streamed = answers(told)
+            unary = await client.generate(
+                PROMPT, model="sim", n=N, max_tokens=MAX_TOKENS, seed=7, temperature=1.0, **options
+            )
+    assert len({text for _, text, _ in streamed}) == N
+    for choice, (token_ids, text, reason) in zip(unary.choices, streamed, strict=True):
+        assert re.fullmatch("([a-f]{3}-){8}end", text)
+        assert reason == gen.FINISH_REASON_STOP
+        assert (list(choice.token_ids), choice.text) == (token_ids, text)
+        scores = told.choices[choice.index].logprobs
+        assert [one.chosen.token_id for one in scores] == token_ids
+        assert all(len(one.top) == 2 for one in scores)
+        assert list(choice.logprobs) == scores
 
 
 async def test_cancel_midway_stops_all():

@@ -53,6 +53,42 @@ def test_the_same_text_over_http_and_grpc() -> None:
         )
 
 
+def test_choices_over_http() -> None:
+    """Several choices are distinct, repeatable and counted once; who leaves midway frees them all (B44)."""
+    with (
+        running_stack() as stack,
+        OpenAI(base_url=f"{stack.gateways[0].endpoints['http']}/v1", api_key="none") as http,
+    ):
+        asked = {"model": "sim", "prompt": "a mill", "n": 4, "seed": 5, "temperature": 1.0}
+        extra = {"ignore_eos": True}
+        whole = http.completions.create(**asked, max_tokens=20, extra_body=extra)
+        texts = [choice.text for choice in whole.choices]
+        assert [choice.index for choice in whole.choices] == [0, 1, 2, 3]
+        assert len(set(texts)) == 4
+        assert whole.usage is not None
+        alone = http.completions.create(**{**asked, "n": 1}, max_tokens=1, extra_body=extra)
+        assert alone.usage is not None
+        assert whole.usage.prompt_tokens == alone.usage.prompt_tokens
+        assert whole.usage.completion_tokens == 80
+        streamed = [""] * 4
+        for chunk in http.completions.create(
+            **asked, max_tokens=20, stream=True, extra_body=extra
+        ):
+            for choice in chunk.choices:
+                streamed[choice.index] += choice.text
+        assert streamed == texts
+        left = http.completions.create(**asked, max_tokens=2000, stream=True, extra_body=extra)
+        next(iter(left))
+        left.close()
+        eventually(
+            lambda: (
+                stack.metric(stack.workers[0], "headrace_num_requests_running") == 0
+                and stack.pending_entries() == 0
+            ),
+            within_s=20,
+        )
+
+
 def test_scores_of_an_echoed_prompt() -> None:
     """Tokens are the text, offsets point into it, and only the first token has no score."""
     with (

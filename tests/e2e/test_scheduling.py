@@ -2,12 +2,14 @@
 and what pre-emption does for short urgent requests beside a full batch of long ones."""
 
 import asyncio
+import contextlib
 import time
 
 import pytest
 
 from headrace.client import AsyncClient, HeadraceError, build_request
 from headrace.v1.inference_service_pb2 import GenerateRequest
+from tests.bench.simulate.report import jain
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, running_stack
 from tests.support.time_scale import scaled
@@ -89,6 +91,47 @@ async def test_a_flood_of_one_tenant_leaves_another_its_share():
             # Six short ones waited for a slot each; four at a time, the flood had time for a few rounds meanwhile.
             assert sum(task.done() for task in long) < len(long) / 2
             assert await asyncio.gather(*long) == [300] * len(long)
+
+
+async def test_tenants_of_equal_demand_get_equal_tokens():
+    """Four tenants that always have eight requests waiting, one of them eight times as long: Jain's index is 0.9 or more.
+
+    First come, first served would give each as many requests, and the long one 7 tokens of 10: an index of 0.5.
+    """
+    flags = [*SIMULATED, "--step-ms", "1", "--max-seqs", "4"]
+    tokens = dict.fromkeys(("long", "b", "c", "d"), 0)
+    enough = asyncio.Event()
+    with running_stack(worker_flags=flags) as stack:
+
+        async def lane(client: AsyncClient, tenant: str) -> None:
+            size = 1024 if tenant == "long" else 128
+            while not enough.is_set():
+                answer = await client.generate(
+                    "x" * size,
+                    model="sim",
+                    max_tokens=size // 16,
+                    ignore_eos=True,
+                    bypass_prefix_cache=True,
+                )
+                if not enough.is_set():
+                    tokens[tenant] += (
+                        answer.usage.prompt_tokens + 2 * answer.usage.completion_tokens
+                    )
+                if sum(tokens.values()) > 32_000:
+                    enough.set()
+
+        async with contextlib.AsyncExitStack() as exits:
+            clients = {
+                tenant: await exits.enter_async_context(
+                    AsyncClient(stack.targets, metadata=[("x-tenant-id", tenant)])
+                )
+                for tenant in tokens
+            }
+            async with asyncio.TaskGroup() as tasks:
+                for tenant, client in clients.items():
+                    for _ in range(8):
+                        tasks.create_task(lane(client, tenant))
+    assert jain([*tokens.values()]) >= 0.9, tokens
 
 
 async def test_a_short_urgent_request_does_not_wait_for_a_full_batch():

@@ -36,6 +36,7 @@ def make_engine(
     swap_blocks: int = 0,
     park_s: float = float("inf"),
     window_tokens: int = 0,
+    quality_sample: float = 0.0,
     costs: StepCosts | None = None,
     lower: LowerTier | None = None,
 ) -> Engine:
@@ -52,6 +53,7 @@ def make_engine(
         swap_blocks=swap_blocks,
         park_s=park_s,
         window_tokens=window_tokens,
+        quality_sample=quality_sample,
     )
     runner = runner or SimulatedRunner(settings)
     return Engine(runner, limits, TEXTS.text_of, clock or FakeClock(), costs, lower)

@@ -9,8 +9,21 @@ from headrace.v1 import generation_pb2 as pb
 
 
 @dataclass
+class Part:
+    """One choice of an outcome."""
+
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    finish_reason: int = 0
+    matched_stop: pb.MatchedStop = field(default_factory=pb.MatchedStop)
+    logprobs: list[pb.Logprobs] = field(default_factory=list)
+    has_rest: bool = False
+    """Whether what had been held back for a stop string came, which counts no token and comes again to who attaches."""
+
+
+@dataclass
 class Outcome:
-    """The end of one stream."""
+    """The end of one stream. What is not in `choices` is in the order in which it came, whatever choice it is of."""
 
     request_id: str = ""
     token_ids: list[int] = field(default_factory=list)
@@ -23,6 +36,12 @@ class Outcome:
     matched_stop: pb.MatchedStop = field(default_factory=pb.MatchedStop)
     logprobs: list[pb.Logprobs] = field(default_factory=list)
     prompt_logprobs: list[pb.Logprobs] = field(default_factory=list)
+    choices: dict[int, Part] = field(default_factory=dict)
+
+    @property
+    def by_choice(self) -> dict[int, tuple[list[int], str]]:
+        """Tokens and text of each choice, which do not hang on how the choices took turns."""
+        return {index: (part.token_ids, part.text) for index, part in sorted(self.choices.items())}
 
     @property
     def answer(self) -> tuple[list[int], str, int]:
@@ -104,16 +123,34 @@ def _take(outcome: Outcome, event) -> None:
     if kind == "prompt":
         outcome.prompt_logprobs = [*event.prompt.logprobs]
     if kind == "delta":
+        part = outcome.choices.setdefault(event.delta.index, Part())
+        if not event.count and part.has_rest:
+            return
+        part.has_rest = not event.count
         assert len(event.delta.logprobs) in (0, event.count)
         outcome.logprobs += event.delta.logprobs
         assert event.seq == len(outcome.token_ids), (event.seq, len(outcome.token_ids))
         assert event.count == len(event.delta.token_ids)
         outcome.token_ids += event.delta.token_ids
         outcome.text += event.delta.text
+        assert not part.finish_reason
+        part.token_ids += event.delta.token_ids
+        part.text += event.delta.text
+        part.logprobs += event.delta.logprobs
         assert event.usage.completion_tokens == len(outcome.token_ids)
     if kind == "finish":
-        assert event.seq == len(outcome.token_ids)
-        outcome.finish_reason = event.finish.finish_reason
+        # Who attaches hears of a choice that is over when what is known has been told, with the seq of its end.
+        assert (
+            event.seq == len(outcome.token_ids)
+            if event.finish.last
+            else event.seq <= len(outcome.token_ids)
+        )
+        assert not outcome.finish_reason
+        part = outcome.choices.setdefault(event.finish.index, Part())
+        part.finish_reason = event.finish.finish_reason
+        part.matched_stop.CopyFrom(event.finish.matched_stop)
+        if event.finish.last:
+            outcome.finish_reason = event.finish.finish_reason
         outcome.timings.CopyFrom(event.finish.timings)
         outcome.matched_stop.CopyFrom(event.finish.matched_stop)
     if kind in ("delta", "finish"):

@@ -63,8 +63,8 @@ def make_worker(worker_id: str = "w", **changes) -> WorkerView:
 
 
 def make_queue(*requests: WaitingRequest, **settings) -> WaitingQueue:
-    """A queue of these."""
-    queue = WaitingQueue(PlanningSettings(**settings))
+    """A queue of these, with every rule on: a window of 10 ms, too."""
+    queue = WaitingQueue(PlanningSettings(**({"batch_window_ms": 10.0} | settings)))
     for request in requests:
         queue.add(request)
     return queue

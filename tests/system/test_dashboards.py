@@ -17,7 +17,7 @@ from tests.support.stack import SIMULATED, running_stack
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 STACK = {
-    "worker_flags": [*SIMULATED, "--step-ms", "5", "--max-seqs", "4"],
+    "worker_flags": [*SIMULATED, "--step-ms", "5", "--max-seqs", "4", "--quality-sample", "1"],
     "gateway_flags": ["--queue-max-requests", "8"],
     "scheduler_flags": ["--metric-tenants", "default"],
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from common.domain import Clock, FinishReason
 from common.records import Failure
+from worker.engine.answer_quality import AnswerQuality, QualityTally, is_sampled
 from worker.engine.block_store import PagedRunner
 from worker.engine.budget import StepBudget
 from worker.engine.containment import Contained, NotRun, run_contained
@@ -65,6 +66,7 @@ class Engine:
         self._roster = Roster()
         self._parking = Parking(self._memory, self._roster, limits, self._costs)
         self._returned: list[Returned] = []
+        self._qualities: list[AnswerQuality] = []
         self._num_submitted = 0
         self._num_steps = 0
 
@@ -214,6 +216,7 @@ class Engine:
             self._memory.give_back_unseen(group)
         outputs = tuple(self._part(drawn))
         returned, self._returned = tuple(self._returned), []
+        qualities, self._qualities = tuple(self._qualities), []
         num_preempted, swapped_blocks = self._parking.take_counts()
         return StepReport(
             step=self._num_steps,
@@ -227,6 +230,7 @@ class Engine:
             num_preempted=num_preempted,
             swapped_blocks=swapped_blocks,
             recomputed_tokens=repeated,
+            qualities=qualities,
         )
 
     # Their smaller steps.
@@ -246,6 +250,8 @@ class Engine:
             for sequence in group.sequences:
                 if sequence.finish is not None:
                     sequence.blocks.release()
+                    if sequence.tally is not None:
+                        self._qualities += sequence.tally.results()
             group.sequences = group.live
             if not group.sequences:
                 self._roster.forget(group)
@@ -256,7 +262,9 @@ class Engine:
         rule = EndRule(job.stop, self._limits.eos_token_ids, max_generated)
         root = job.prefix_root if self._limits.prefix_cache else None
         chain = PrefixChain(root, self.pool.block_size)
-        return Sequence(job, index, rule, self._new_text(job), BlockTable(self.pool), chain)
+        is_judged = is_sampled(job.ticket.request_id, self._limits.quality_sample)
+        tally = QualityTally() if is_judged else None
+        return Sequence(job, index, rule, self._new_text(job), BlockTable(self.pool), chain, tally)
 
     def _give_back(self, group: SequenceGroup, reason: str) -> None:
         """Return a group to the queue, unless all of it has ended and only waits to be told."""

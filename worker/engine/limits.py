@@ -14,7 +14,8 @@ class EngineLimits:
     ``max_share_tokens`` bounds one prompt's part of a step while others run or wait. A cached block that nobody wanted
     for ``cache_ttl_s`` is given up. Contents of at most ``swap_blocks`` blocks are kept in host memory for groups that made
     room; a group that waits longer than ``park_s`` to go on is given back, since another worker may have room. No layer
-    looks further back than ``window_tokens``, itself included; 0 where one sees everything.
+    looks further back than ``window_tokens``, itself included; 0 where one sees everything. Of the share ``quality_sample`` of the
+    requests it is told how good their answers look.
     """
 
     max_seqs: int
@@ -27,6 +28,7 @@ class EngineLimits:
     swap_blocks: int = 0
     park_s: float = float("inf")
     window_tokens: int = 0
+    quality_sample: float = 0.0
 
     def __post_init__(self) -> None:
         # Every running sequence must find room to decode in every step.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from common.domain import FinishReason, MatchedStop
 from common.logprobs import Logprobs
 from common.records import Failure
+from worker.engine.answer_quality import AnswerQuality
 from worker.engine.job import Ticket
 
 
@@ -96,3 +97,4 @@ class StepReport:
     num_preempted: int = 0
     swapped_blocks: int = 0
     recomputed_tokens: int = 0
+    qualities: tuple[AnswerQuality, ...] = ()

@@ -14,6 +14,7 @@ from collections.abc import Sequence as Keys
 from common.domain import FinishReason
 from common.logprobs import Logprobs, TokenLogprob
 from common.records import Failure
+from worker.engine.answer_quality import QualityTally
 from worker.engine.ending import Ending, EndRule
 from worker.engine.job import Job
 from worker.engine.report import Finish
@@ -35,11 +36,13 @@ class Sequence:
         text: TextStream,
         blocks: BlockTable,
         chain: PrefixChain | None = None,
+        tally: QualityTally | None = None,
     ) -> None:
         """Choice ``index`` of ``job``; generated tokens are replayed, so that all state is as if never interrupted."""
         self.job = job
         self.index = index
         self.blocks = blocks
+        self.tally = tally
         self.token_ids = list(job.prompt_token_ids)
         self.num_computed = 0
         self.num_published = 0
@@ -104,7 +107,7 @@ class Sequence:
             self.num_known,
             seen=self._seen,
             forbidden=self._rule.forbidden(self.num_generated),
-            num_top=output.top_logprobs if output.logprobs else None,
+            num_top=output.top_logprobs if output.logprobs else None if self.tally is None else 0,
             constraint=self._constraint,
         )
 

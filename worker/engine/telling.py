@@ -21,7 +21,9 @@ class Told:
 def told_of(sequence: Sequence, drawn: Drawn) -> Told:
     """Add a drawn token to its sequence; what is to be told of it."""
     text = sequence.append(drawn.token_id)
-    if drawn.scores is None:
+    if drawn.scores is not None and sequence.tally is not None:
+        sequence.tally.add(drawn.token_id, drawn.scores.logprob)
+    if drawn.scores is None or not sequence.job.output.logprobs:
         return Told((drawn.token_id,), text)
     return Told((drawn.token_id,), text, (sequence.logprobs_of(drawn.token_id, drawn.scores),))
 

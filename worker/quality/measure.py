@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from common.domain import SamplingParams
+from worker.engine.answer_quality import distinct
 from worker.engine.runner import Draw, Drawn, ModelRunner, Row, RowFailed, Scored
 from worker.model.lean.runner import LeanRunner
 from worker.model.runner import TorchRunner
@@ -78,12 +79,6 @@ def perplexity(runner: ModelRunner, pieces: Sequence[Sequence[int]]) -> float:
             raise CannotMeasure(f"the model gives no log probabilities: {result}")
         losses += [-one.logprob for one in result.scores]
     return math.exp(sum(losses) / len(losses))
-
-
-def distinct(answers: Sequence[Sequence[int]], n: int) -> float:
-    """Different sequences of ``n`` tokens, of all that there are."""
-    found = [tuple(one[i : i + n]) for one in answers for i in range(len(one) - n + 1)]
-    return len(set(found)) / len(found) if found else 0.0
 
 
 def weight_bytes(runner: ModelRunner) -> int:

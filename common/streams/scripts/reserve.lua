@@ -8,7 +8,8 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - 60000)) do
-  redis.call('HINCRBY', KEYS[1], 'sum', -tonumber(redis.call('HGET', KEYS[1], 't:' .. id) or 0))
+  -- 0 minus, because Lua writes the negative of nothing as '-0', which Redis takes for no integer.
+  redis.call('HINCRBY', KEYS[1], 'sum', 0 - tonumber(redis.call('HGET', KEYS[1], 't:' .. id) or 0))
   redis.call('HDEL', KEYS[1], 't:' .. id)
   redis.call('ZREM', KEYS[2], id)
 end

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.bench.simulate.measured import DEFAULT, measure_model
 from tests.bench.simulate.policies import POLICIES
-from tests.bench.simulate.report import Run, plot, table, tenant_table
+from tests.bench.simulate.report import Run, length_table, plot, table, tenant_table
 from tests.bench.simulate.service import ServiceTimes
 from tests.bench.simulate.shapes import SHAPES, make_trace
 from tests.bench.simulate.trace import Arrival, read_trace, write_trace
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         for name in options.policies
     ]
-    print(table(runs), tenant_table(runs), sep="\n\n")
+    print(table(runs), tenant_table(runs), length_table(runs), sep="\n\n")
     for run in runs:
         print(
             f"\n{run.policy}: {run.num_plans} plans, simulated in {run.took_s:.0f} s of CPU time",

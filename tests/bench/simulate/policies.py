@@ -41,4 +41,9 @@ POLICIES: Mapping[str, Policy] = {
     "headrace without pre-emption": Policy(
         PlanningSettings(max_preempting=0), lambda request: request
     ),
+    "without buckets": Policy(PlanningSettings(bucket_bounds=()), lambda request: request),
+    "window": Policy(PlanningSettings(batch_window_ms=10), lambda request: request),
+    "window without buckets": Policy(
+        PlanningSettings(bucket_bounds=(), batch_window_ms=10), lambda request: request
+    ),
 }

@@ -1,5 +1,6 @@
 """What a run was like: by class, by tenant, over time. Tables for people, plots for documents."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,27 @@ def tenant_table(runs: Sequence[Run], most: int = 6) -> str:
                 f"| {run.policy} | {tenant} | {len(outcomes)} | {percentile(first_s, 0.5):.2f} s |"
                 f" {percentile(first_s, 0.99):.2f} s | {good:.1%} | {tokens} |"
             )
+    return "\n".join(lines)
+
+
+def length_table(runs: Sequence[Run], bounds: Sequence[int] = (256, 1024, 4096)) -> str:
+    """Times to first token by length of the prompt, and tokens generated per second, in Markdown."""
+    names = [*(f"<={bound}" for bound in bounds), f">{bounds[-1]}"]
+    lines = [
+        f"| policy | tokens/s | {' | '.join(f'TTFT p50, p99: {name}' for name in names)} |",
+        f"|---|---|{'---|' * len(names)}",
+    ]
+    for run in runs:
+        first_s: list[list[float]] = [[] for _ in names]
+        for one in run.outcomes:
+            if one.first_token_s is not None:
+                first_s[bisect_left(bounds, one.arrival.prompt_tokens)].append(one.first_token_s)
+        last_s = max(
+            (one.arrival.at_s + (one.ended_s or 0.0) for one in run.outcomes), default=1.0
+        )
+        rate = sum(one.tokens for one in run.outcomes) / last_s
+        cells = [f"{percentile(s, 0.5):.2f}, {percentile(s, 0.99):.2f} s" for s in first_s]
+        lines.append(f"| {run.policy} | {rate:.0f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

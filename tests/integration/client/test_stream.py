@@ -4,6 +4,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.rpc.error_details_pb2 import ErrorInfo
 
 from headrace.client import (
     Client,
@@ -62,6 +63,22 @@ def test_a_broken_stream_is_continued_where_it_was(client: Client, script: Scrip
     assert "".join(tokens.texts()) == "abcd"
     asked = [call.request for call in script.of("Attach")]
     assert [(r.request_id, r.from_seq) for r in asked] == [(REQUEST_ID, 3), (REQUEST_ID, 3)]
+
+
+def test_a_stream_that_was_not_accepted_is_repeated_under_a_key_only(
+    client: Client, script: Script
+) -> None:
+    """The connection fails first. With a key the second request is the same one; what a server refuses stays refused."""
+    answer = stream([accepted(), delta(0, ["a"]), finish(1)])
+    script.on("GenerateStream", fail(grpc.StatusCode.UNAVAILABLE), answer)
+    tokens = client.stream("x", model="tiny", reattach=FAST, idempotency_key="k")
+    assert "".join(tokens.texts()) == "a"
+    assert [call.request.idempotency_key for call in script.of("GenerateStream")] == ["k", "k"]
+    refused = [ErrorInfo(reason="NO_WORKER", domain="headrace")]
+    for key, details in (("", []), ("k", refused)):
+        script.on("GenerateStream", fail(grpc.StatusCode.UNAVAILABLE, "no", details), answer)
+        with pytest.raises(Unavailable):
+            next(client.stream("x", model="tiny", reattach=FAST, idempotency_key=key))
 
 
 def test_a_stream_moves_to_another_gateway(script: Script, server: ScriptedServer) -> None:

@@ -92,6 +92,19 @@ async def test_open_requests(node: Node):
     assert await count(node, second, 5, concurrent_requests=1) is None
 
 
+async def test_a_request_that_used_nothing_passes_too(redis_server: RedisServer, node: Node):
+    """Cancelled before its first token and a minute old: the tenant's next requests are counted as ever."""
+    import redis
+
+    first = new_id()
+    assert await count(node, first, 50, tokens_per_minute=100) is None
+    await settle(node, [Debit("t", first, 0)], bound_s=_BOUND_S)
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.zadd(keys.quota("t")[1], {str(first): 1.0})
+    assert await count(node, new_id(), 100, tokens_per_minute=100) is None
+    assert await use(node) == QuotaUse(1, 100, 1)
+
+
 async def test_the_minute_passes(redis_server: RedisServer, node: Node):
     """What is older than a minute counts no more, whether it has ended or not; a lost settlement ends by itself."""
     import redis

@@ -37,6 +37,7 @@ class RunningGateway:
 
     address: str
     http: str
+    operators: str
     channel: grpc.aio.Channel
     inference: "inference_service_pb2_grpc.InferenceServiceAsyncStub"
     admin: "admin_service_pb2_grpc.AdminServiceAsyncStub"
@@ -90,6 +91,7 @@ async def running_gateway(
             gateway = RunningGateway(
                 address,
                 endpoints["http"],
+                endpoints.get("admin", ""),
                 channel,
                 inference_service_pb2_grpc.InferenceServiceStub(channel),  # type: ignore[arg-type]
                 admin_service_pb2_grpc.AdminServiceStub(channel),  # type: ignore[arg-type]

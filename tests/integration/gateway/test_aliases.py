@@ -11,6 +11,7 @@ from common.streams import cards
 from common.wire.card import encode_card
 from headrace.v1 import admin_service_pb2 as admin
 from headrace.v1 import inference_service_pb2 as pb
+from tests.integration.gateway import raw_http
 from tests.integration.gateway.conftest import RunningGateway
 from tests.integration.gateway.requests import drain, max_tokens, request
 from tests.integration.gateway.scripted_scheduler import ScriptedScheduler
@@ -80,6 +81,9 @@ async def test_a_name_is_asked_for_like_a_model(
     assert (found.model.name, list(found.model.aliases)) == ("tiny", ["chat"])
     listed = await gateway.admin.ListModelAliases(admin.ListModelAliasesRequest())
     assert [one.alias for one in listed.aliases] == ["chat"]
+    listing = raw_http.request("/v1/models", b"", method="GET")
+    models = (await raw_http.send(gateway.http, listing)).json["data"]
+    assert [(one["id"], one.get("root")) for one in models] == [("tiny", None), ("chat", "tiny")]
     await gateway.admin.SetModelAlias(alias("chat"))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await gateway.inference.GetModel(pb.GetModelRequest(model="chat"))

@@ -69,6 +69,24 @@ async def test_every_decision_is_a_line(
     assert path.stat().st_mode & 0o077 == 0
 
 
+async def test_text_is_on_record_where_it_is_asked_for(
+    redis_server: RedisServer, scheduler: ScriptedScheduler, tmp_path: Path
+) -> None:
+    """Prompt and answer stand in the line of the end."""
+    path = tmp_path / "audit.jsonl"
+    serving = asyncio.create_task(scheduler.serve())
+    async with running_gateway(
+        redis_server.url, tmp_path, audit_log=path, audit_content=True
+    ) as gateway:
+        await gateway.inference.Generate(request("hello world", stop=max_tokens(2)))
+        await gateway.stop()
+    serving.cancel()
+    accepted, ended = [json.loads(line) for line in path.read_text().splitlines()]
+    assert "prompt" not in accepted
+    assert json.loads(ended["prompt"])[0]["parts"][0]["content"] == "hello world"
+    assert json.loads(ended["output"])[0]["parts"][0]["content"] == "w0 w1 "
+
+
 async def test_a_tenant_is_forgotten(
     gateway: RunningGateway, scheduler: ScriptedScheduler
 ) -> None:

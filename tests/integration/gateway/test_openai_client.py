@@ -116,6 +116,80 @@ async def test_completions_of_text_and_of_token_ids(
     assert "".join([c.choices[0].text async for c in stream]) == "".join(words(0, 2))
 
 
+async def test_completions_of_several_prompts(
+    client: AsyncOpenAI, gateway: RunningGateway, served: ScriptedScheduler
+) -> None:
+    """A request for each prompt; choices are numbered through, usage is the sum, whole and as a stream."""
+    prompts = ["hello world", "hello"]
+    answer = await client.completions.create(model="tiny", prompt=prompts, max_tokens=2)
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    assert {choice.text for choice in answer.choices} == {"".join(words(0, 2))}
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (5, 4)
+    texts, usages = {0: "", 1: ""}, []
+    stream = await client.completions.create(
+        model="tiny",
+        prompt=[[1, 3, 4], [1, 3]],
+        max_tokens=2,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    async for chunk in stream:
+        usages += [chunk.usage] if chunk.usage else []
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert set(texts.values()) == {"".join(words(0, 2))}
+    assert [one.total_tokens for one in usages] == [9]
+    assert [len(one.request.prompt_token_ids) for one in served.served] in (
+        [3, 2] * 2,
+        [3, 2, 2, 3],
+        [2, 3] * 2,
+        [2, 3, 3, 2],
+    )
+    key = {"idempotency-key": "k"}
+    first, again = [
+        await client.completions.create(
+            model="tiny", prompt=prompts, max_tokens=2, extra_headers=key
+        )
+        for _ in range(2)
+    ]
+    assert first == again
+    assert len(served.served) == 6
+    scrape = gateway.runtime.metrics.scrape()[0].decode()
+    assert 'http_route="/v1/completions",http_response_status_code="200"' in scrape or (
+        'http_route="/v1/completions"' in scrape
+    )
+    with pytest.raises(openai.BadRequestError):
+        await client.completions.create(model="tiny", prompt=["hello", " "], max_tokens=2)
+
+
+async def test_a_client_comes_back_when_it_is_told(
+    client: AsyncOpenAI, gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """OpenAI's client retries a refusal by what `retry-after` says, and not at all what no retry helps."""
+    asked = {"model": "tiny", "prompt": "hello", "max_tokens": 1}
+    waiting = client.with_options(max_retries=3).completions.create(
+        **asked, extra_body={"hold": False}
+    )
+    call = asyncio.create_task(waiting)
+    http = gateway.runtime.metrics
+    async with asyncio.timeout(scaled(10)):
+        while "NO_WORKER" not in http.scrape()[0].decode():  # noqa: ASYNC110 - a counter
+            await asyncio.sleep(0.01)
+    serving = asyncio.create_task(scheduler.serve())
+    await scheduler.snapshot()
+    async with asyncio.timeout(scaled(15)):
+        while not call.done():
+            await scheduler.snapshot()
+            await asyncio.sleep(0.2)
+    assert (await call).choices[0].text == "w0 "
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.with_options(max_retries=3).completions.create(**asked, temperature=9)
+    assert caught.value.response.headers["x-should-retry"] == "false"
+    assert 'http_response_status_code="503"' in http.scrape()[0].decode()
+    serving.cancel()
+
+
 async def test_log_probabilities_behind_an_echo(
     client: AsyncOpenAI, served: ScriptedScheduler
 ) -> None:

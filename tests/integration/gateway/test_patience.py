@@ -58,7 +58,7 @@ async def test_a_waiting_client_hears_where_it_stands(
 async def test_a_reader_that_comes_late_holds_up_nobody(
     gateway: RunningGateway, scheduler: ScriptedScheduler
 ) -> None:
-    """What was generated meanwhile is all there; a stream beside it does not wait."""
+    """What was generated meanwhile is all there; a stream beside it does not wait (B23)."""
     lazy = gateway.inference.GenerateStream(request(stop=max_tokens(40)))
     led = await scheduler.next()
     await led.prompt()

@@ -12,6 +12,7 @@ from common.wire.snapshot import ClassStatus
 from headrace.v1 import admin_service_pb2 as admin
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
+from headrace.v1 import inference_service_pb2_grpc as inference_rpc
 from tests.integration.gateway.conftest import RunningGateway, running_gateway
 from tests.integration.gateway.requests import drain, max_tokens, request
 from tests.integration.gateway.scripted_scheduler import ScriptedScheduler
@@ -130,7 +131,7 @@ INVALID = {
 
 @pytest.mark.parametrize("case", INVALID)
 async def test_bad_fields_are_named_all_at_once(gateway: RunningGateway, case: str) -> None:
-    """INVALID_ARGUMENT with each bad field and no other."""
+    """INVALID_ARGUMENT with each bad field and no other (B06, B07, B12)."""
     message, fields = INVALID[case]
     error = await refusal(gateway, message)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -215,7 +216,7 @@ async def test_a_full_queue_says_when_to_come_back(
 
 @pytest.mark.parametrize("size", [7_000, 9_000])
 async def test_metadata_near_the_limit(gateway: RunningGateway, size: int) -> None:
-    """Large metadata and baggage and a malformed traceparent are no error of ours; the echo is cut."""
+    """Large metadata, baggage and a malformed traceparent are no error of ours; the echo is cut (B10)."""
     metadata = (
         ("x-filler", "f" * size),
         ("baggage", "key=" + "b" * 8_000),
@@ -238,7 +239,7 @@ async def test_metadata_beyond_the_limit(gateway: RunningGateway) -> None:
 
 
 async def test_a_thousand_bad_fields_fit_into_a_trailer(gateway: RunningGateway) -> None:
-    """The details are cut; the code stays what it is."""
+    """The details are cut; the code stays what it is (B10)."""
     ids = gen.TokenIds(ids=[300] * 60)
     bias = {1000 + n: 500.0 for n in range(1000)}
     error = await refusal(
@@ -249,8 +250,24 @@ async def test_a_thousand_bad_fields_fit_into_a_trailer(gateway: RunningGateway)
     assert bad_fields(error)
 
 
+async def test_compressed_messages(gateway: RunningGateway, scheduler: ScriptedScheduler) -> None:
+    """They are taken, and counted by what they unfold to: a bomb is refused, and the gateway serves on."""
+    gzip = grpc.Compression.Gzip
+    async with grpc.aio.insecure_channel(gateway.address, compression=gzip) as channel:
+        stub = inference_rpc.InferenceServiceStub(channel)
+        call = stub.GenerateStream(request("hello " * 20, stop=max_tokens(1)))
+        led = await scheduler.next()
+        assert len(led.request.prompt_token_ids) == 21
+        await led.finish()
+        await drain(call)
+        bomb = stub.Generate(request("a" * 64_000_000))
+        assert await bomb.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        models = await stub.ListModels(pb.ListModelsRequest())
+        assert [one.name for one in models.models] == ["tiny"]
+
+
 async def test_bytes_that_are_no_message(gateway: RunningGateway) -> None:
-    """Invalid UTF-8 in a string is the caller's error, told without our inside."""
+    """Invalid UTF-8 in a string is the caller's error, told without our inside (B09)."""
     good = request("hello").SerializeToString()
     bad = good.replace(b"hello", b"hel\xed\xa0")
     call = gateway.channel.unary_unary("/headrace.v1.InferenceService/Generate")
@@ -261,7 +278,7 @@ async def test_bytes_that_are_no_message(gateway: RunningGateway) -> None:
 
 
 async def test_odd_text_is_tokenized(gateway: RunningGateway) -> None:
-    """NULs, noncharacters and combining marks are text like any other."""
+    """NULs, noncharacters and combining marks are text like any other (B09)."""
     for text in ("a\x00b", "\uffff", "e" + "\u0301" * 1000, "\u200f\u202e"):
         counted = await gateway.inference.CountTokens(
             pb.CountTokensRequest(model="tiny", prompt=gen.Prompt(text=text))

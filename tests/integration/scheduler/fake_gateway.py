@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from common import keys
 from common.domain import (
@@ -63,9 +63,10 @@ class FakeGateway:
         has_deadline: bool = False,
         revision: str = "r1",
         block_tokens: int = 0,
+        partition: int = 0,
     ) -> RequestId:
         """``block_tokens``: the prompt's beginnings are named, as a gateway does it for workers with such blocks."""
-        request_id = RequestId.make(MODEL, 1)
+        request_id = replace(RequestId.make(MODEL, 1), partition=Partition(MODEL, partition))
         request = GenerationRequest(
             request_id=str(request_id),
             model=MODEL,

@@ -12,6 +12,7 @@ from opentelemetry.sdk.resources import Resource
 from common.domain import TraceContext
 from common.log_repeats import REPEAT_INTERVAL_S, RepeatFilter
 from common.logs import configure_logs, for_request, get_log, set_log_level
+from common.redaction import Redactor
 from common.service_settings import LogFormat, LogLevel
 from common.tracing import Tracing, context_of
 from tests.support.fake_clock import FakeClock
@@ -147,3 +148,16 @@ def test_a_complaint_that_repeats_is_written_once_in_a_while():
     assert passes("quiet", "failed: %s", 1)
     clock.advance(REPEAT_INTERVAL_S)
     assert passes("noisy.export", "failed: %s", 3)
+
+
+def test_patterns_are_redacted(stream: io.StringIO) -> None:
+    """Fields, messages and tracebacks; the line stays JSON."""
+    log = configure_logs("test", stream=stream, redactor=Redactor([r"\d{3}-\d{4}", "secret"]))
+    try:
+        raise ValueError("555-1234 was told")
+    except ValueError as error:
+        log.error("a secret", detail="555-1234", exc_info=error)
+    line = stream.getvalue()
+    assert "555-1234" not in line
+    assert json.loads(line)["detail"] == "[redacted]"
+    assert "was told" in json.loads(line)["exception"]

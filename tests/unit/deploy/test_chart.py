@@ -52,6 +52,27 @@ def test_kubernetes_accepts_it(values, version):
     }
 
 
+@VALUES
+def test_every_service_is_spared_and_fenced(values):
+    """A disruption budget and a network policy select the pods of each service; gateways scale where that is wanted."""
+    documents = manifests(values)
+
+    def selects(kind: str, field: str, labels: dict[str, str]) -> bool:
+        chosen = [one["spec"][field]["matchLabels"] for one in documents if one["kind"] == kind]
+        return any(wanted.items() <= labels.items() for wanted in chosen)
+
+    deployments = {name: pod for name, pod in pods(values) if name.startswith("hr-")}
+    services = {name: pod for name, pod in deployments.items() if "models" not in name}
+    assert services.keys() == {"hr-gateway", "hr-scheduler", "hr-worker-default"}
+    for pod in services.values():
+        labels = pod["metadata"]["labels"]
+        assert selects("PodDisruptionBudget", "selector", labels)
+        assert selects("NetworkPolicy", "podSelector", labels)
+    scalers = [one for one in documents if one["kind"] == "HorizontalPodAutoscaler"]
+    targets = [one["spec"]["scaleTargetRef"]["name"] for one in scalers]
+    assert targets == (["hr-gateway"] if values is EVERYTHING else [])
+
+
 def test_lint_and_schema():
     """Helm finds nothing, a wrong value is refused, and Redis has to be named."""
     assert not lint(CHART)["errors"]

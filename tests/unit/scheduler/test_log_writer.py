@@ -8,6 +8,7 @@ from common.domain import FinishReason
 from common.errors import Unavailable
 from common.records import FinishRecord, LogRecord, TokensRecord
 from common.streams.node import queue_unavailable
+from common.streams.vault import Vault
 from common.wire.records import decode_log_batch
 from scheduler.lease import HeldLease
 from scheduler.log_writer import Appended, LogWriter, merged
@@ -19,6 +20,7 @@ class FakeNode:
 
     def __init__(self, num_lost: int = 0) -> None:
         self.is_taught = True
+        self.vault = Vault()
         self.payloads: list[bytes] = []
         self.marks: list[tuple] = []
         self.num_lost = num_lost
@@ -36,7 +38,9 @@ class FakeNode:
             raise queue_unavailable() from Unavailable("lost", reason="QUEUE_UNAVAILABLE")
         return answer
 
-    async def evalsha(self, _digest, _num_keys, _log, _marks, payload, _ttl, *pairs):
+    async def execute_command(
+        self, _command, _digest, _num_keys, _log, _marks, payload, _ttl, *pairs
+    ):
         self.payloads.append(payload)
         self.marks.append(pairs)
         return f"{len(self.payloads)}-0".encode()

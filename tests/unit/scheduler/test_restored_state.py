@@ -78,6 +78,7 @@ SEQUENCE = {
     "job": BODY,
     "index": BODY,
     "blocks": ANEW,
+    "tally": ANEW,  # of what is drawn here
     "token_ids": TOKENS,
     "num_computed": ANEW,
     "num_published": ANEW,
@@ -106,6 +107,7 @@ OUTPUT_TEXT = {
     "_matcher": TOKENS,
     "_include_stop": BODY,
     "_is_over": NEVER,
+    "is_refused": NEVER,
     "bytes_of": ANEW,
     "_preface": TOKENS,
 }

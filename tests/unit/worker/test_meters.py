@@ -6,6 +6,7 @@ import pytest
 
 from common.metrics import Metrics
 from tests.support.fake_clock import FakeClock
+from worker.engine.answer_quality import AnswerQuality
 from worker.engine.report import Credit, StepReport
 from worker.meters import WorkerMeters
 from worker.session.engine_thread import EngineStatus
@@ -38,3 +39,17 @@ def test_time_between_tokens_is_from_step_to_step():
     name = 'headrace_inter_token_latency_seconds_{}{{model_name="m"}}'
     assert float(lines[name.format("count")]) == 3 + 2 + 1
     assert float(lines[name.format("sum")]) == pytest.approx(3 * 0.5 + 2 * 2.0 + 0.25)
+
+
+def test_answers_are_counted_once_by_length_of_the_ngram():
+    """What a step tells of ended answers goes into histograms of the model."""
+    metrics = Metrics()
+    meters = WorkerMeters(metrics, model="m", num_blocks=10, read_status=lambda: BUSY)
+    told = (AnswerQuality(3.5, (0.5, 0.75, 1.0)), AnswerQuality(4.5, (0.5, 1.0, 1.0)))
+    meters.observe(replace(report(1), qualities=told))
+    lines = dict(line.rsplit(" ", 1) for line in metrics.scrape()[0].decode().splitlines())
+    metrics.shutdown(1)
+    assert float(lines['headrace_generated_perplexity_sum{model_name="m"}']) == 8.0
+    name = 'headrace_generated_distinct_ratio_{}{{model_name="m",n="{}"}}'
+    assert [float(lines[name.format("sum", n)]) for n in (1, 2, 3)] == [1.0, 1.75, 2.0]
+    assert float(lines[name.format("count", 2)]) == 2

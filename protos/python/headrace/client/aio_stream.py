@@ -41,13 +41,13 @@ class AsyncTokenStream(Following):
         request: pb.GenerateRequest | None,
     ) -> None:
         """Starts the call: GenerateStream with ``request``, or Attach when there is none."""
-        super().__init__(cursor, reattach, trace, timeout_s)
+        super().__init__(cursor, reattach, trace, timeout_s, request)
         self._channels = channels
         self._metadata = channels.metadata(trace)
         self._closed = asyncio.Event()
         self._over = False
         self._used = 0
-        self._call: _Call = self._attach() if request is None else self._generate(request)
+        self._call: _Call = self._begin()
 
     def __aiter__(self) -> AsyncIterator[pb.GenerateStreamResponse]:
         """The events that are left."""
@@ -115,7 +115,7 @@ class AsyncTokenStream(Following):
         return self._take(event_of(message))
 
     async def _recover(self, error: HeadraceError, cause: grpc.aio.AioRpcError) -> None:
-        """Attaches again where that can help; otherwise the stream is over."""
+        """Goes on where that can help; otherwise the stream is over."""
         if self._closed.is_set():
             raise self._closed_error() from cause
         self._channels.note(error, self._used)
@@ -130,10 +130,16 @@ class AsyncTokenStream(Following):
             async with asyncio.timeout(pause_s):
                 await self._closed.wait()
         except TimeoutError:
-            self._call = self._attach()
+            self._call = self._begin()
 
     def _closed_error(self) -> Cancelled:
         return Cancelled("the stream was closed", code="CANCELLED", request_id=self.request_id)
+
+    def _begin(self) -> _Call:
+        """Where it is known that the request was accepted, it is followed."""
+        if self._request is None or self.request_id is not None:
+            return self._attach()
+        return self._generate(self._request)
 
     def _generate(self, request: pb.GenerateRequest) -> _Call:
         self._used = self._channels.current

@@ -16,10 +16,16 @@ class Following:
     """One followed request, without its connection."""
 
     def __init__(
-        self, cursor: Cursor, reattach: Reattach, trace: TraceContext, timeout_s: float | None
+        self,
+        cursor: Cursor,
+        reattach: Reattach,
+        trace: TraceContext,
+        timeout_s: float | None,
+        request: pb.GenerateRequest | None,
     ) -> None:
         """The time runs from now, over all calls that the stream may need."""
         self.trace = trace
+        self._request = request
         self._cursor = cursor
         self._reattach = reattach
         wait_s = call_timeout_s(timeout_s)
@@ -72,10 +78,16 @@ class Following:
         return new
 
     def _pause_s(self, error: HeadraceError) -> float | None:
-        """The pause before attaching again after ``error``; None when the error is final."""
-        if self._cursor.request_id is None:
+        """The pause before going on after ``error``; None when the error is final."""
+        if self._cursor.request_id is None and not self._is_repeatable(error):
             return None
         return self._reattach.next_pause_s(error, self._left_s())
+
+    def _is_repeatable(self, error: HeadraceError) -> bool:
+        """Whether the connection failed, and not a server, and a second request is the same one by its key."""
+        return (
+            self._request is not None and bool(self._request.idempotency_key) and not error.reason
+        )
 
     def _attach_request(self) -> pb.AttachRequest:
         """The call that continues this stream."""

@@ -1,7 +1,7 @@
 """Whether and when a broken stream is continued; `stream` and `aio_stream` make the call.
 
-A stream that breaks before `accepted` is never repeated here: whether the server took the request is unknown,
-and a second one would be generated twice. Afterwards Attach only reads, so trying again is harmless.
+A stream that breaks before `accepted` is repeated only under an idempotency key: whether the server took the request is
+unknown, and a second one would be generated twice. Afterwards Attach only reads, so trying again is harmless.
 """
 
 import random

@@ -38,13 +38,13 @@ class TokenStream(Following):
         request: pb.GenerateRequest | None,
     ) -> None:
         """Starts the call: GenerateStream with ``request``, or Attach when there is none."""
-        super().__init__(cursor, reattach, trace, timeout_s)
+        super().__init__(cursor, reattach, trace, timeout_s, request)
         self._channels = channels
         self._metadata = channels.metadata(trace)
         self._closed = threading.Event()
         self._over = False
         self._used = 0
-        self._call: _Call = self._attach() if request is None else self._generate(request)
+        self._call: _Call = self._begin()
 
     def __iter__(self) -> Iterator[pb.GenerateStreamResponse]:
         """The events that are left."""
@@ -98,7 +98,7 @@ class TokenStream(Following):
         self.close()
 
     def _recover(self, error: HeadraceError, cause: grpc.RpcError) -> None:
-        """Attaches again where that can help; otherwise the stream is over."""
+        """Goes on where that can help; otherwise the stream is over."""
         if self._closed.is_set():
             self._over = True
             raise Cancelled(
@@ -114,7 +114,13 @@ class TokenStream(Following):
             self._over = True
             raise error from cause
         if not self._closed.wait(pause_s):
-            self._call = self._attach()
+            self._call = self._begin()
+
+    def _begin(self) -> _Call:
+        """Where it is known that the request was accepted, it is followed."""
+        if self._request is None or self.request_id is not None:
+            return self._attach()
+        return self._generate(self._request)
 
     def _generate(self, request: pb.GenerateRequest) -> _Call:
         self._used = self._channels.current

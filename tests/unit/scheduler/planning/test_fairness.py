@@ -100,7 +100,7 @@ def test_counters_of_tenants_that_left_are_forgotten(monkeypatch):
     counters = Fairness(PlanningSettings(fairness_quantum_tokens=1))
     for number in range(10):
         tenant = f"t{number}"
-        counters.join(NORMAL, tenant, None)
+        counters.join(NORMAL, tenant, lambda: None)
         counters.charge(NORMAL, tenant, 10.0)
         counters.leave(NORMAL, tenant)
     assert counters.served(NORMAL, "t0") == counters.served(NORMAL, "t7") == 90.0

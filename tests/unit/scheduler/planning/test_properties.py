@@ -281,4 +281,5 @@ def test_everything_is_served_in_the_end(waiting):
 
 def test_default_settings_are_sound():
     """The defaults pass their own checks."""
-    assert PlanningSettings().batch_window_s == 0.010
+    assert PlanningSettings().batch_window_s == 0
+    assert PlanningSettings(batch_window_ms=10.0).batch_window_s == 0.010
