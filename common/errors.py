@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+INVALID_REQUEST = "INVALID_REQUEST"
+"""The reason where fields were refused and nothing more can be said of them together."""
 POISON_REQUEST = "POISON_REQUEST"
 """The reason of a request that was set aside because workers died of it."""
 
@@ -65,7 +67,7 @@ class InvalidRequest(HeadraceError):
         self,
         violations: Sequence[FieldViolation],
         *,
-        reason: str = "INVALID_REQUEST",
+        reason: str = INVALID_REQUEST,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
         """``violations`` must not be empty."""

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from common import keys
 from common.clock import monotonic_s
 from common.domain import RequestId
+from common.errors import FieldViolation, InvalidRequest
 from common.request_status import RequestStatus
 from common.streams.following import Record, follow
 from common.streams.node import Node
@@ -51,7 +52,7 @@ class Attachment:
         """A follower of a request that was just looked up, and may be followed by who looked.
 
         Raises:
-            HeadraceError: it is not there any more, or cannot be read now.
+            HeadraceError: it is not there any more, cannot be read now, or ended before so many tokens.
         """
         name = self._relay.new_name()
         mailbox = Mailbox(record.prompt_tokens, from_seq)
@@ -72,12 +73,33 @@ class Attachment:
                 now_ms = await self._node.time_ms(keys.record(request_id), bound_s=_BOUND_S)
                 follower.expires_s = monotonic_s() + (record.deadline_ms - now_ms) / 1000
             facts, with_ids = accepted_facts(request_id, record)
+            if from_seq:
+                check_from_seq(record, from_seq)
             await follower.start_from(record)
             is_late = not record.terminal and follower.expires_s <= monotonic_s()
             is_given_up = record.status in _GIVEN_UP or (
                 not record.status.is_final and (is_late or bool(record.cancel))
             )
             yield Opened(facts, follower, with_ids, is_given_up)
+
+
+def check_from_seq(record: Record, from_seq: int) -> None:
+    """Nobody waits for tokens that will not be.
+
+    A request that ended early may have fewer tokens on record than its client was given, if Redis lost some: such a
+    client is told how it ended. One that finished has them all.
+
+    Raises:
+        InvalidRequest: ``from_seq`` lies behind the last token.
+        InternalFailure: what is stored cannot be read.
+    """
+    result = result_of(record)
+    if result is None or record.status is not RequestStatus.FINISHED:
+        return
+    most = result.progress.next_seq
+    if from_seq > most:
+        text = f"must be at most {most}, the tokens that the request has, is {from_seq}"
+        raise InvalidRequest([FieldViolation("from_seq", text)])
 
 
 def accepted_facts(request_id: RequestId, record: Record) -> tuple[AcceptedFacts, bool]:

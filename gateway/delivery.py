@@ -95,8 +95,8 @@ class Delivery:
                 logprobs=event.logprobs,
             )
         if isinstance(event, FinishRecord):
-            return public.finish_event(event, self._story.usage)
-        return public.prompt_event(event, self._story.usage, 0)
+            return public.finish_event(event, self._story.usage, self._mailbox.from_seq)
+        return public.prompt_event(event, self._story.usage, self._mailbox.from_seq)
 
     def _keepalive(self) -> pb.GenerateStreamResponse:
         request_id = self._follower.request_id

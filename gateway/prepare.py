@@ -12,9 +12,11 @@ from common.domain import (
     OutputOptions,
     Priority,
     RequestId,
+    SamplingParams,
     TraceContext,
 )
 from common.errors import FieldViolation, InvalidRequest
+from common.grammars import CAPABILITY as CONSTRAINTS
 from common.prefix_keys import sampled_hashes
 from common.telemetry_names import SpanName
 from common.tenancy import UNLIMITED, TenantLimits
@@ -99,6 +101,16 @@ def _output(draft: Draft, model: Model) -> OutputOptions:
     return replace(output, token_ids=False)
 
 
+@dataclass(slots=True)
+class _Checked:
+    """What the checks of a request worked out."""
+
+    sampling: SamplingParams
+    output: OutputOptions
+    tokens: Sequence[int] = ()
+    max_tokens: int = 0
+
+
 class Preparation:
     """Validates and tokenizes."""
 
@@ -126,30 +138,10 @@ class Preparation:
         """
         with self._tracing.span(SpanName.VALIDATE, parent=trace) as span:
             model = await self._model(draft, caller)
-            findings = Findings()
-            check_tenant(caller.tenant, findings)
-            check_fields(draft, model.limits, findings)
-            findings.raise_if_any()
+            checked = await self._check(draft, caller, model)
             check_class_allowed(caller.limits, Priority[draft.priority])
-            tokens = await self._tokenizer.tokens(model, draft.prompt)
-            max_tokens = max_tokens_of(
-                draft.stop.max_tokens,
-                len(tokens),
-                model.limits,
-                num_choices=draft.sampling.n or 1,
-                min_tokens=draft.stop.min_tokens or 0,
-            )
-            check_prompt_logprobs(draft.output, len(tokens))
-            output = _output(draft, model)
-            await self._tokenizer.check_content(model, draft.prompt, tokens)
-            refuse_unimplemented(draft)
-            constraint = constraint_of(draft.constraint)
-            if constraint is not None:
-                await self._tokenizer.check_constraint(model, constraint)
-            sampling = sampling_of(draft.sampling, model.card)
-            if draft.use_response_cache and sampling.temperature and draft.sampling.seed is None:
-                findings.add("use_response_cache", "must be set with temperature 0 or a seed only")
-                findings.raise_if_any()
+            await self._tokenizer.check_content(model, draft.prompt, checked.tokens)
+            refuse_unimplemented(draft, follows_constraints=CONSTRAINTS in model.card.capabilities)
             request_id = model.new_id()
             return Prepared(
                 request_id,
@@ -157,17 +149,17 @@ class Preparation:
                     request_id=str(request_id),
                     model=model.card.model,
                     model_revision=model.card.revision,
-                    prompt_token_ids=tuple(tokens),
-                    sampling=sampling,
-                    stop=stop_of(draft.stop, max_tokens),
+                    prompt_token_ids=tuple(checked.tokens),
+                    sampling=checked.sampling,
+                    stop=stop_of(draft.stop, checked.max_tokens),
                     priority=Priority[draft.priority],
                     tenant=caller.tenant,
                     client_request_id=draft.client_request_id,
                     labels=dict(draft.labels),
-                    output=output,
+                    output=checked.output,
                     cache_salt=draft.cache_salt,
                     bypass_prefix_cache=draft.bypass_prefix_cache,
-                    constraint=constraint,
+                    constraint=constraint_of(draft.constraint),
                     resumable=draft.resumable,
                     hold=draft.hold,
                     trace=context_of(span),
@@ -178,6 +170,44 @@ class Preparation:
                 limits=caller.limits,
                 kv_block_tokens=model.card.kv_block_tokens,
             )
+
+    async def _check(self, draft: Draft, caller: Caller, model: Model) -> _Checked:
+        """Everything that can be said of the request's fields, in one pass: nothing is sent twice to be refused twice.
+
+        Raises:
+            InvalidRequest: what is wrong, all of it.
+        """
+        findings = Findings()
+        check_tenant(caller.tenant, findings)
+        check_fields(draft, model.limits, findings)
+        checked = _Checked(sampling_of(draft.sampling, model.card), output_of(draft.output))
+        if (
+            draft.use_response_cache
+            and checked.sampling.temperature
+            and draft.sampling.seed is None
+        ):
+            findings.add("use_response_cache", "must be set with temperature 0 or a seed only")
+        # What was refused by itself is not looked at further.
+        if not findings.has("prompt"):
+            with findings.gathering():
+                checked.tokens = await self._tokenizer.tokens(model, draft.prompt)
+                checked.max_tokens = max_tokens_of(
+                    draft.stop.max_tokens,
+                    len(checked.tokens),
+                    model.limits,
+                    num_choices=1 if findings.has("sampling.n") else draft.sampling.n or 1,
+                    min_tokens=draft.stop.min_tokens or 0,
+                )
+            with findings.gathering():
+                check_prompt_logprobs(draft.output, len(checked.tokens))
+        with findings.gathering():
+            checked.output = _output(draft, model)
+        constraint = None if findings.has("constraint") else constraint_of(draft.constraint)
+        if constraint is not None and CONSTRAINTS in model.card.capabilities:
+            with findings.gathering():
+                await self._tokenizer.check_constraint(constraint)
+        findings.raise_if_any()
+        return checked
 
     def violations(self, draft: Draft) -> Sequence[FieldViolation]:
         """What is wrong with single fields of a request that is refused anyway, as far as its model is known here."""

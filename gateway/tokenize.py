@@ -7,8 +7,8 @@ from typing import Self
 
 from common.content_filter import ContentFilter, first_refusal
 from common.domain import OutputConstraint
-from common.errors import FieldViolation, InvalidRequest, NotImplementedYet
-from common.grammars import CAPABILITY, BadGrammar, check_grammar
+from common.errors import FieldViolation, InvalidRequest
+from common.grammars import BadGrammar, check_grammar
 from gateway.draft import ChatPrompt, PromptDraft, TextPrompt, TokenPrompt
 from gateway.model import Model
 
@@ -56,25 +56,22 @@ class PromptTokenizer:
                 self._threads, judge, self._filters, model, prompt.form, tokens
             )
 
-    async def check_constraint(self, model: Model, constraint: OutputConstraint) -> None:
-        """As ``check`` says.
+    async def check_constraint(self, constraint: OutputConstraint) -> None:
+        """Whether workers that follow constraints can follow this one, as far as its form tells.
 
         Raises:
-            HeadraceError: what ``check`` raises.
+            InvalidRequest: it cannot be read, or costs too much.
         """
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, check, model, constraint)
+        await loop.run_in_executor(self._threads, check, constraint)
 
 
-def check(model: Model, constraint: OutputConstraint) -> None:
-    """Whether workers can follow the constraint, as far as its form tells.
+def check(constraint: OutputConstraint) -> None:
+    """Whether the constraint can be followed.
 
     Raises:
-        NotImplementedYet: the model's workers follow none.
         InvalidRequest: it cannot be read, or costs too much.
     """
-    if CAPABILITY not in model.card.capabilities:
-        raise NotImplementedYet(["constraint"])
     try:
         check_grammar(constraint)
     except BadGrammar as error:

@@ -74,7 +74,7 @@ class Dispatch:
         request.is_leaving = True
         request.num_preempted += 1
         worker.changed()
-        worker.session.send(orders.preempt([(request.key, request.attempt)]))
+        worker.session.send(orders.preempt([(request.key, request.epoch, request.attempt)]))
         led.telemetry.preempted(request.header.priority)
         led.telemetry.log.info(
             "asked to make room", request_id=request.key, reason=preemption.reason

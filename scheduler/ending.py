@@ -54,7 +54,9 @@ class Ending:
             return
         worker = self._led.workers.get(request.worker_id)
         if request.status is RequestStatus.RUNNING and worker is not None:
-            worker.session.send(orders.cancel([(request.key, request.attempt)], reason))
+            worker.session.send(
+                orders.cancel([(request.key, request.epoch, request.attempt)], reason)
+            )
             overdue_s = self._led.clock() + CANCEL_TIMEOUT_S
             self._led.alarms.set(overdue_s, CancelOverdue(request.key, request.attempt))
             return

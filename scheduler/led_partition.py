@@ -133,7 +133,8 @@ class LedPartition:
         attempt = request.attempt
         worker = self.release_worker(request)
         if worker is not None:
-            worker.session.send(orders.cancel([(request.key, attempt)], FinishReason.CANCELLED))
+            stopped = [(request.key, request.epoch, attempt)]
+            worker.session.send(orders.cancel(stopped, FinishReason.CANCELLED))
         self.forget(request)
 
     def forget(self, request: LedRequest) -> None:

@@ -69,29 +69,26 @@ def _assignment_to_pb(assignment: Assignment) -> pb.Assignment:
     )
 
 
-def cancel(sequences: Iterable[tuple[str, int]], reason: FinishReason) -> pb.ConnectResponse:
-    """Stop these (request, attempt)."""
+def cancel(sequences: Iterable[tuple[str, int, int]], reason: FinishReason) -> pb.ConnectResponse:
+    """Stop these (request, epoch, attempt)."""
     return pb.ConnectResponse(
         cancel=pb.CancelSequences(
-            sequences=[
-                pb.CancelSequence(request_id=request_id, attempt=attempt)
-                for request_id, attempt in sequences
-            ],
+            sequences=_sequences_to_pb(sequences),
             reason=vocabulary.finish_reason_to_pb(reason),
         )
     )
 
 
-def preempt(sequences: Iterable[tuple[str, int]]) -> pb.ConnectResponse:
-    """Give these (request, attempt) back."""
-    return pb.ConnectResponse(
-        preempt=pb.PreemptSequences(
-            sequences=[
-                pb.CancelSequence(request_id=request_id, attempt=attempt)
-                for request_id, attempt in sequences
-            ]
-        )
-    )
+def preempt(sequences: Iterable[tuple[str, int, int]]) -> pb.ConnectResponse:
+    """Give these (request, epoch, attempt) back."""
+    return pb.ConnectResponse(preempt=pb.PreemptSequences(sequences=_sequences_to_pb(sequences)))
+
+
+def _sequences_to_pb(sequences: Iterable[tuple[str, int, int]]) -> list[pb.CancelSequence]:
+    return [
+        pb.CancelSequence(request_id=request_id, epoch=epoch, attempt=attempt)
+        for request_id, epoch, attempt in sequences
+    ]
 
 
 def welcome(scheduler_id: str, partition: int, heartbeat_ms: int) -> pb.ConnectResponse:

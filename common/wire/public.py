@@ -95,10 +95,12 @@ def delta_event(
     return message
 
 
-def finish_event(finish: FinishRecord, usage: Usage) -> pb.GenerateStreamResponse:
-    """A choice ended."""
+def finish_event(
+    finish: FinishRecord, usage: Usage, from_seq: int = 0
+) -> pb.GenerateStreamResponse:
+    """A choice ended; to who follows from ``from_seq`` on, no event is before it."""
     return pb.GenerateStreamResponse(
-        seq=finish.seq,
+        seq=max(finish.seq, from_seq),
         finish=gen.ChoiceFinished(
             index=finish.index,
             finish_reason=vocabulary.finish_reason_to_pb(finish.reason),

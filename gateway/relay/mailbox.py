@@ -33,6 +33,7 @@ class Mailbox:
         """A record did not fit: tokens are missing, and the request's record has to be looked at."""
         self.is_from_cache = False
         """Whether all of it is the answer to an earlier equal request."""
+        self.from_seq = from_seq
         self._prompt_tokens = prompt_tokens
         self._fold = LogFold()
         self._next_out = from_seq

@@ -1,9 +1,10 @@
 """Collects everything that is wrong with a request, so that the caller hears of all of it at once."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from common.errors import FieldViolation, InvalidRequest
+from common.errors import INVALID_REQUEST, FieldViolation, InvalidRequest
 
 # A message of a million bad ids must not become a million findings; the trailer holds a few dozen anyway.
 MAX_FINDINGS = 100
@@ -15,11 +16,27 @@ class Findings:
     def __init__(self) -> None:
         """Nothing is wrong yet."""
         self._violations: list[FieldViolation] = []
+        self._special: InvalidRequest | None = None
 
     @property
     def violations(self) -> Sequence[FieldViolation]:
         """What was found, in the order of the checks."""
         return self._violations
+
+    def has(self, field: str) -> bool:
+        """Whether a field, or something within it, was refused."""
+        return any(found.field.startswith(field) for found in self._violations)
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """What is refused within is found beside the rest; the first reason of its own names the whole."""
+        try:
+            yield
+        except InvalidRequest as error:
+            for violation in error.violations:
+                self.add(violation.field, violation.description)
+            if self._special is None and error.reason != INVALID_REQUEST:
+                self._special = error
 
     def add(self, field: str, description: str) -> None:
         """``field`` is a path in the request; ``description`` says what is wrong and which limit applies."""
@@ -61,5 +78,10 @@ class Findings:
 
     def raise_if_any(self) -> None:
         """End the request here if something was found."""
+        if self._special is not None:
+            special = self._special
+            raise InvalidRequest(
+                self._violations, reason=special.reason, metadata=special.metadata
+            )
         if self._violations:
             raise InvalidRequest(self._violations)

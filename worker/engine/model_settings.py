@@ -31,7 +31,7 @@ class ModelSettings:
     ``model`` is a directory, a hub id or ``DEFAULT_MODEL``. None leaves a choice to the loader: ``served_model_name`` from
     ``model``, ``quantization`` from a checkpoint that is quantized (else int8), ``dtype`` from the checkpoint, ``kv_blocks`` from ``kv_memory_mb``, that from measured memory,
     ``context_tokens`` from the checkpoint, ``threads`` from the machine, ``model_cache`` (where converted checkpoints are
-    kept) from XDG conventions. ``device`` is a torch device, or ``auto``: CUDA where there is one, else the CPU.
+    kept) from the home folder. ``device`` is a torch device, or ``auto``: CUDA where there is one, else the CPU.
     ``max_seqs`` and ``max_batch_tokens`` bound the largest step, which warm-up and memory measurement have to try.
     """
 

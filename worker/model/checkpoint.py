@@ -1,7 +1,6 @@
 """From a model's name to a checkpoint folder on this machine."""
 
 import importlib.util
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,8 +41,7 @@ def find_checkpoint(settings: ModelSettings, progress: Callable[[str], None]) ->
 
 
 def _default_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "headrace"
+    return Path.home() / ".cache/headrace"
 
 
 def _packaged_gguf() -> Path:

@@ -74,6 +74,10 @@ class LiveRequests:
         """Requests without an end."""
         return len(self._live)
 
+    def __contains__(self, ticket: Ticket) -> bool:
+        """Whether that dispatch of a request has no end."""
+        return ticket in self._live
+
     async def wait_until_empty(self, timeout_s: float) -> bool:
         """Whether every request ended within ``timeout_s``."""
         try:

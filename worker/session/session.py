@@ -22,6 +22,7 @@ from common.tls import ClientTls
 from headrace.internal.v1 import worker_service_pb2 as pb
 from headrace.internal.v1.worker_service_pb2_grpc import WorkerServiceStub
 from worker.engine.engine import PREEMPTED
+from worker.engine.job import Ticket
 from worker.engine.report import Credit, StepReport
 from worker.session import messages
 from worker.session.engine_thread import EngineThread
@@ -225,10 +226,15 @@ class Session:
         gate = self._gate
         if message.WhichOneof("event") == "cancel":
             reason = messages.cancel_reason_of(message.cancel)
-            for sequence in message.cancel.sequences:
+            for sequence in filter(self._is_meant, message.cancel.sequences):
                 gate.cancel(sequence.request_id, sequence.attempt, reason)
-        for sequence in message.preempt.sequences:
+        for sequence in filter(self._is_meant, message.preempt.sequences):
             gate.give_back(sequence.request_id, sequence.attempt, PREEMPTED)
+
+    def _is_meant(self, sequence: pb.CancelSequence) -> bool:
+        """Whether it was assigned here in that epoch: an order of an earlier one must not stop what a later one assigned."""
+        ticket = Ticket(sequence.request_id, sequence.epoch, sequence.attempt)
+        return not sequence.epoch or ticket in self._parts.live
 
     def _welcome(self, welcome: pb.Welcome) -> None:
         if self.is_welcome:

@@ -24,6 +24,7 @@ from tests.integration.gateway.requests import (
     text_of,
 )
 from tests.integration.gateway.scripted_scheduler import Led, ScriptedScheduler, words
+from tests.integration.gateway.statuses import bad_fields
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +67,7 @@ async def test_attach_while_it_runs(
     assert text_of(await drain(call)) == "".join(words(0, 7))
 
 
-@pytest.mark.parametrize("from_seq", [0, 3, 5, 9])
+@pytest.mark.parametrize("from_seq", [0, 3, 5])
 async def test_attach_after_the_end(
     gateway: RunningGateway,
     other_gateway: RunningGateway,
@@ -82,8 +83,24 @@ async def test_attach_after_the_end(
     )
     events = await attached(again)
     assert text_of(events) == "".join(words(from_seq, 5 - from_seq))
+    assert [event.seq for event in events if not event.HasField("delta")] == [from_seq] * 2 + [5]
     assert events[-1].finish.last
     assert await again.code() is grpc.StatusCode.OK
+
+
+async def test_attach_behind_the_last_token_is_refused(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """INVALID_ARGUMENT says how many tokens a finished request has."""
+    call, led = await started(gateway, scheduler)
+    await led.finish()
+    await drain(call)
+    behind = pb.AttachRequest(request_id=str(led.id), from_seq=6)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await attached(gateway.inference.Attach(behind))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert bad_fields(caught.value) == {"from_seq"}
+    assert "at most 5," in (caught.value.details() or "")
 
 
 async def test_attach_after_cancellation_ends_cancelled(

@@ -115,6 +115,17 @@ INVALID = {
     "timeout 0": (request(timeout=Duration()), {"timeout"}),
     "model": (request(model="no such name!", priority=77), {"model", "priority"}),
     "labels": (request(labels={"x" * 65: "v"}), {f"labels[{'x' * 64}]"}),
+    "length beside fields": (
+        request(
+            prompt=gen.Prompt(token_ids=gen.TokenIds(ids=[3] * 9000)),
+            sampling=gen.SamplingParams(temperature=-1, n=1000),
+        ),
+        {"prompt", "sampling.temperature", "sampling.n"},
+    ),
+    "room beside fields": (
+        request(stop=max_tokens(60), sampling=gen.SamplingParams(top_p=2)),
+        {"stop.max_tokens", "sampling.top_p"},
+    ),
 }
 
 
@@ -205,15 +216,26 @@ async def test_a_full_queue_says_when_to_come_back(
 
 @pytest.mark.parametrize("size", [7_000, 9_000])
 async def test_metadata_near_the_limit(gateway: RunningGateway, size: int) -> None:
-    """Large metadata and a malformed traceparent are no error of ours; the echo is cut (B10)."""
+    """Large metadata, baggage and a malformed traceparent are no error of ours; the echo is cut (B10)."""
     metadata = (
         ("x-filler", "f" * size),
+        ("baggage", "key=" + "b" * 8_000),
         ("traceparent", "00-nonsense"),
         ("x-request-id", "i" * 300),
     )
     call = gateway.inference.ListModels(pb.ListModelsRequest(), metadata=metadata)
     assert (await call).models
     assert dict(await call.initial_metadata() or ())["x-request-id"] == "i" * 256
+
+
+async def test_metadata_beyond_the_limit(gateway: RunningGateway) -> None:
+    """The status names the limit, and the next call is served."""
+    metadata = (("x-filler", "f" * 25_000),)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await gateway.inference.ListModels(pb.ListModelsRequest(), metadata=metadata)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "metadata size exceeds" in (caught.value.details() or "")
+    assert (await gateway.inference.ListModels(pb.ListModelsRequest())).models
 
 
 async def test_a_thousand_bad_fields_fit_into_a_trailer(gateway: RunningGateway) -> None:

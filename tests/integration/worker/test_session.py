@@ -121,6 +121,25 @@ async def test_cancel_and_preempt() -> None:
         await session.until(lambda: len(session.tokens_of("goes on")) > count)
 
 
+async def test_an_order_of_another_epoch_stops_nothing() -> None:
+    """A scheduler that was replaced may say late what its successor must not suffer from."""
+    async with scheduler_stub() as stub, running_worker([stub.address], settings=SLOW):
+        session = await stub.session()
+        await session.welcome()
+        session.send(assign=pb.Assign(assignments=[assignment("goes on", stop=ENDLESS)]))
+        await session.until(lambda: session.tokens_of("goes on"))
+        late = [pb.CancelSequence(request_id="goes on", attempt=1, epoch=4)]
+        cancelled = generation_pb2.FINISH_REASON_CANCELLED
+        session.send(cancel=pb.CancelSequences(sequences=late, reason=cancelled))
+        session.send(preempt=pb.PreemptSequences(sequences=late))
+        count = len(session.tokens_of("goes on"))
+        await session.until(lambda: len(session.tokens_of("goes on")) > count + 2)
+        assert session.finish_of("goes on") is None
+        late[0].epoch = 3
+        session.send(cancel=pb.CancelSequences(sequences=late, reason=cancelled))
+        await session.until(lambda: session.finish_of("goes on") is not None)
+
+
 async def test_deadline_in_the_worker() -> None:
     """A request whose time is over ends with DEADLINE although the scheduler said nothing."""
     async with scheduler_stub() as stub, running_worker([stub.address], settings=SLOW):

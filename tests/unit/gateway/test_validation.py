@@ -278,7 +278,8 @@ def test_neutral_values_are_no_feature() -> None:
             "m",
             TEXT,
             sampling=SamplingDraft(n=1),
-        )
+        ),
+        follows_constraints=False,
     )
 
 
@@ -288,7 +289,8 @@ def test_all_missing_features_are_named_together() -> None:
         "m",
         TEXT,
         adapter="lora",
+        constraint=ConstraintDraft("json_object"),
     )
     with pytest.raises(NotImplementedYet) as caught:
-        refuse_unimplemented(draft)
-    assert caught.value.fields == ("adapter",)
+        refuse_unimplemented(draft, follows_constraints=False)
+    assert caught.value.fields == ("adapter", "constraint")
