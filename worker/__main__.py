@@ -22,6 +22,7 @@ from common.settings import settings_or_exit
 from worker.device_meters import watch_device
 from worker.engine.engine import Engine
 from worker.engine.limits import EngineLimits
+from worker.engine.speculation import Speculation
 from worker.kv.disk_tier import DiskTier
 from worker.loading import Loaded, is_loading, load_unless_stopped
 from worker.meters import WorkerMeters
@@ -33,7 +34,7 @@ from worker.session.identity import WorkerIdentity
 from worker.session.live_requests import LiveRequests
 from worker.session.session import Ended, Session, SessionParts
 from worker.session.watchdog import StepWatchdog, exit_crashed
-from worker.settings import EngineKind, WorkerSettings
+from worker.settings import EngineKind, SpeculationKind, WorkerSettings
 from worker.text.texts import Texts
 
 # For the step under way when everything else has stopped.
@@ -174,7 +175,10 @@ def _engine(
         quality_sample=settings.quality_sample,
     )
     texts = Texts(loaded.card.tokenizer_json, filters)
-    return Engine(loaded.runner, limits, texts.text_of, monotonic_s, loaded.costs, tier)
+    speculation = Speculation() if settings.speculation is SpeculationKind.LOOKUP else None
+    return Engine(
+        loaded.runner, limits, texts.text_of, monotonic_s, loaded.costs, tier, speculation
+    )
 
 
 def _dialer(

@@ -45,6 +45,8 @@ class WorkerMeters:
             metrics.generation_tokens,
             metrics.num_preemptions,
             metrics.recomputed_tokens,
+            metrics.guessed_tokens,
+            metrics.accepted_tokens,
             metrics.prefix_cache_queries,
             metrics.prefix_cache_hits,
             metrics.session_reconnects,
@@ -68,6 +70,9 @@ class WorkerMeters:
         if report.recomputed_tokens:
             metrics.recomputed_tokens.add(report.recomputed_tokens, labels)
         self._observe_answers(report.qualities)
+        if report.guessed_tokens:
+            metrics.guessed_tokens.add(report.guessed_tokens, labels)
+            metrics.accepted_tokens.add(report.accepted_tokens, labels)
         self._observe_cache(report.cache)
         num_tokens = report.prefill_tokens + report.decode_seqs
         if num_tokens:

@@ -24,6 +24,13 @@ class EngineKind(StrEnum):
     SIMULATED = "simulated"
 
 
+class SpeculationKind(StrEnum):
+    """Where guesses of the next tokens come from."""
+
+    OFF = "off"
+    LOOKUP = "lookup"
+
+
 def _parse_fault(text: str) -> tuple[Fault, ...]:
     return tuple(Fault.parse(part.strip()) for part in text.split(",") if part.strip())
 
@@ -99,6 +106,10 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
         None,
         help="threads that compute; default one a core, or OMP_NUM_THREADS",
         check=at_least(1),
+    )
+    speculation: SpeculationKind = setting(
+        SpeculationKind.OFF,
+        help="lookup: guess tokens from a text's own past where few sequences decode; none differs",
     )
     step_timeout_s: float = setting(
         60.0, help="a step that takes longer ends the process", check=above(0)

@@ -12,6 +12,7 @@ from worker.engine.job import Job, Ticket
 from worker.engine.limits import EngineLimits
 from worker.engine.lower_tier import LowerTier
 from worker.engine.report import Finish, StepReport
+from worker.engine.speculation import Speculation
 from worker.simulated.runner import SimulatedRunner
 from worker.simulated.settings import SimulatedSettings
 from worker.simulated.vocabulary import EOS_ID, tokenizer_json
@@ -39,6 +40,7 @@ def make_engine(
     quality_sample: float = 0.0,
     costs: StepCosts | None = None,
     lower: LowerTier | None = None,
+    speculation: Speculation | None = None,
 ) -> Engine:
     """A small engine: small blocks and budgets, so that short texts meet every border."""
     settings = SimulatedSettings(kv_blocks=kv_blocks, block_size=block_size, eos_every=eos_every)
@@ -56,7 +58,7 @@ def make_engine(
         quality_sample=quality_sample,
     )
     runner = runner or SimulatedRunner(settings)
-    return Engine(runner, limits, TEXTS.text_of, clock or FakeClock(), costs, lower)
+    return Engine(runner, limits, TEXTS.text_of, clock or FakeClock(), costs, lower, speculation)
 
 
 def make_job(

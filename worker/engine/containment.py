@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from common.domain import SamplingParams
 from common.logs import get_log
-from worker.engine.runner import Draw, ModelRunner, Row, RowFailed, RowResult, Scored
+from worker.engine.runner import Checked, Draw, ModelRunner, Row, RowFailed, RowResult, Scored
 
 ENGINE_ERROR = "ENGINE_ERROR"
 OUT_OF_MEMORY = "OUT_OF_MEMORY"
@@ -67,6 +67,8 @@ def _run(runner: ModelRunner, rows: Sequence[Row]) -> list[RowResult | _Raised]:
             _log.warning("step_failed", rows=len(rows), error=type(error).__name__)
             middle = len(rows) // 2
             return _run(runner, rows[:middle]) + _run(runner, rows[middle:])
+        if rows[0].guesses:
+            return _run(runner, [replace(rows[0], guesses=(), later_draws=())])
         if isinstance(error, MemoryError) and len(rows[0].token_ids) > 1:
             return [_run_in_parts(runner, rows[0])]
         _log.warning("row_failed", exc_info=error)
@@ -91,6 +93,7 @@ def _run_in_parts(runner: ModelRunner, row: Row) -> RowResult | _Raised:
         targets=row.targets[middle:],
     )
     (second,) = _run(runner, [rest])
+    assert not isinstance(second, Checked), "a row in parts has no guesses"
     if not isinstance(first, Scored) or isinstance(second, RowFailed | _Raised):
         return second
     if isinstance(second, Scored):

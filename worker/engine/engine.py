@@ -26,8 +26,9 @@ from worker.engine.parking import Parking
 from worker.engine.plan import Share, plan_shares
 from worker.engine.report import Credit, Returned, SequenceOutput, StepReport
 from worker.engine.roster import Roster
-from worker.engine.runner import Drawn, RowFailed, Scored
+from worker.engine.runner import Checked, Drawn, RowFailed, Scored
 from worker.engine.sequence import Sequence
+from worker.engine.speculation import Speculation
 from worker.engine.telling import Told, output_of, told_of
 from worker.engine.text_stream import TextStream
 from worker.kv.block_table import BlockTable
@@ -53,6 +54,7 @@ class Engine:
         clock: Clock,
         costs: StepCosts | None = None,
         lower: LowerTier | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         """An idle engine over an empty cache; ``costs`` are what was measured of ``runner``."""
         self.pool = BlockPool(runner.num_blocks, runner.block_size)
@@ -63,6 +65,7 @@ class Engine:
         self._new_text = new_text
         self._clock = clock
         self._costs = costs or StepCosts()
+        self._speculation = speculation
         self._roster = Roster()
         self._parking = Parking(self._memory, self._roster, limits, self._costs)
         self._returned: list[Returned] = []
@@ -180,12 +183,16 @@ class Engine:
         return now_s
 
     def _plan(self) -> list[Share]:
-        return plan_shares(
+        shares = plan_shares(
             self._roster.working_sequences,
             StepBudget(self._limits.max_batch_tokens),
             self._costs,
             max_share=self._limits.max_share_tokens,
         )
+        if self._speculation is None:
+            return shares
+        # A block for each that runs stays free: nobody makes room for a guess.
+        return self._speculation.fill_up(shares, self.pool.num_free - len(shares))
 
     def _run(self, shares: list[Share]) -> list[Contained]:
         if not shares:
@@ -208,9 +215,12 @@ class Engine:
                 sequence.scored(result.scores)
                 result = result.drawn
             sequence.computed(share.num_tokens)
-            if isinstance(result, Drawn) and sequence.finish is None:
+            if isinstance(result, Checked) and self._speculation is not None:
+                self._speculation.learn(share, result)
+            if isinstance(result, Drawn | Checked) and sequence.finish is None:
                 self._memory.publish(sequence)
-                drawn[sequence] = told_of(sequence, result)
+                tokens = result.drawn if isinstance(result, Checked) else (result,)
+                drawn[sequence] = told_of(sequence, tokens)
         for group in self._roster.running:
             self._memory.fork(group)
             self._memory.give_back_unseen(group)
@@ -218,6 +228,7 @@ class Engine:
         returned, self._returned = tuple(self._returned), []
         qualities, self._qualities = tuple(self._qualities), []
         num_preempted, swapped_blocks = self._parking.take_counts()
+        guesses = (0, 0) if self._speculation is None else self._speculation.take_counts()
         return StepReport(
             step=self._num_steps,
             outputs=outputs,
@@ -231,6 +242,8 @@ class Engine:
             swapped_blocks=swapped_blocks,
             recomputed_tokens=repeated,
             qualities=qualities,
+            guessed_tokens=guesses[0],
+            accepted_tokens=guesses[1],
         )
 
     # Their smaller steps.

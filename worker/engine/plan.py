@@ -12,6 +12,7 @@ A share is at most ``max_share`` tokens at the beginning of a text, and fewer fu
 """
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Keys
 from dataclasses import dataclass
 
 from worker.engine.budget import StepBudget
@@ -22,10 +23,16 @@ from worker.engine.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One sequence's part of a step: its next ``num_tokens`` pending tokens."""
+    """One sequence's part of a step: its next ``num_tokens`` pending tokens, and ``guesses`` behind the last one."""
 
     sequence: Sequence
     num_tokens: int
+    guesses: Keys[int] = ()
+
+    @property
+    def num_needed(self) -> int:
+        """Tokens that its blocks must cover."""
+        return self.sequence.num_known + len(self.guesses)
 
     @property
     def row(self) -> Row:
@@ -36,9 +43,15 @@ class Share:
             token_ids=sequence.token_ids[start:end],
             start=start,
             block_ids=sequence.blocks.block_ids,
-            draw=sequence.next_draw if end == sequence.num_known else None,
+            draw=sequence.draw_behind(end) if end == sequence.num_known else None,
             targets=sequence.targets(start, end),
             num_top=sequence.job.output.top_logprobs,
+            guesses=self.guesses,
+            later_draws=[
+                draw
+                for num_known, _ in enumerate(self.guesses, end + 1)
+                if (draw := sequence.draw_behind(num_known)) is not None
+            ],
         )
 
 

@@ -83,7 +83,8 @@ class StepReport:
     """Everything one step brought forth.
 
     ``num_preempted`` requests lost their blocks to older ones, ``swapped_blocks`` of them to host memory.
-    ``recomputed_tokens`` had been computed before, here or by an earlier dispatch.
+    ``recomputed_tokens`` had been computed before, here or by an earlier dispatch. ``guessed_tokens`` were computed on
+    speculation, ``accepted_tokens`` of them were right.
     """
 
     step: int
@@ -98,3 +99,5 @@ class StepReport:
     swapped_blocks: int = 0
     recomputed_tokens: int = 0
     qualities: tuple[AnswerQuality, ...] = ()
+    guessed_tokens: int = 0
+    accepted_tokens: int = 0

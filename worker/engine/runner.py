@@ -36,6 +36,9 @@ class Row:
 
     ``draw`` is None when the step ends inside known tokens, so that nothing is to be drawn. ``targets`` are the known
     tokens behind the first of ``token_ids``, one by one, whose log probabilities are wanted with ``num_top`` alternatives.
+
+    ``guesses`` are computed behind ``token_ids``, and behind each of them is drawn as ``later_draws`` say (`speculation`);
+    the blocks cover them too.
     """
 
     token_ids: Sequence[int]
@@ -45,6 +48,8 @@ class Row:
     inject_nan: bool = False
     targets: Sequence[int] = ()
     num_top: int = 0
+    guesses: Sequence[int] = ()
+    later_draws: Sequence[Draw] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,13 @@ class Drawn:
 
     token_id: int
     scores: TokenScores | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The next tokens of a row with guesses: all but the last were guessed right."""
+
+    drawn: tuple[Drawn, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,23 @@ NUMERIC = "NUMERIC"
 DEAD_END = "CONSTRAINT_DEAD_END"
 """Reasons why a row failed: its numbers are none, or nothing that its grammar allows may follow."""
 
-RowResult = Drawn | Scored | RowFailed | None
+RowResult = Drawn | Checked | Scored | RowFailed | None
+
+
+def checked(
+    found: Sequence[Drawn | RowFailed], guesses: Sequence[int]
+) -> Drawn | Checked | RowFailed:
+    """Of what was ``found`` behind a row and behind each of its guesses, what counts."""
+    first, *later = found
+    if isinstance(first, RowFailed) or not guesses:
+        return first
+    drawn = [first]
+    for guess, one in zip(guesses, later, strict=True):
+        # What fails behind a right guess fails again in the next step, as it would without speculation.
+        if guess != drawn[-1].token_id or isinstance(one, RowFailed):
+            break
+        drawn.append(one)
+    return Checked(tuple(drawn))
 
 
 class ModelRunner(Protocol):

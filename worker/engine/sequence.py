@@ -93,8 +93,12 @@ class Sequence:
         return len(self.job.prompt_token_ids) + self._rule.max_generated
 
     @property
-    def next_draw(self) -> Draw | None:
-        """How to draw the token behind the known ones; its position alone keys the generator, so a resume draws the same.
+    def has_known_draws(self) -> bool:
+        """Whether how a token is drawn depends on the number of tokens before it, and not on which they are."""
+        return self._seen is None and self._constraint is None
+
+    def draw_behind(self, num_known: int) -> Draw | None:
+        """How to draw the token behind so many; its position alone keys the generator, so a resume draws the same.
 
         None where nothing may be generated: the prompt alone is wanted.
         """
@@ -104,9 +108,9 @@ class Sequence:
         return Draw(
             self.job.sampling,
             self.index,
-            self.num_known,
+            num_known,
             seen=self._seen,
-            forbidden=self._rule.forbidden(self.num_generated),
+            forbidden=self._rule.forbidden(num_known - len(self.job.prompt_token_ids)),
             num_top=output.top_logprobs if output.logprobs else None if self.tally is None else 0,
             constraint=self._constraint,
         )

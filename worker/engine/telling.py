@@ -1,5 +1,6 @@
-"""What is told of a sequence after a step: its new token with text and scores, its end, and the prompt once."""
+"""What is told of a sequence after a step: its new tokens with text and scores, its end, and the prompt once."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from common.logprobs import Logprobs
@@ -11,21 +12,31 @@ from worker.engine.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is told of a token that was drawn."""
+    """What is told of tokens that were drawn."""
 
     token_ids: tuple[int, ...] = ()
     text: str = ""
+    text_chars: tuple[int, ...] = ()
     logprobs: tuple[Logprobs, ...] = ()
 
 
-def told_of(sequence: Sequence, drawn: Drawn) -> Told:
-    """Add a drawn token to its sequence; what is to be told of it."""
-    text = sequence.append(drawn.token_id)
-    if drawn.scores is not None and sequence.tally is not None:
-        sequence.tally.add(drawn.token_id, drawn.scores.logprob)
-    if drawn.scores is None or not sequence.job.output.logprobs:
-        return Told((drawn.token_id,), text)
-    return Told((drawn.token_id,), text, (sequence.logprobs_of(drawn.token_id, drawn.scores),))
+def told_of(sequence: Sequence, drawn: Iterable[Drawn]) -> Told:
+    """Add tokens that were drawn one behind the other, until the sequence ends; what is to be told of them."""
+    token_ids: list[int] = []
+    texts: list[str] = []
+    logprobs: list[Logprobs] = []
+    for one in drawn:
+        if token_ids:
+            sequence.computed(1)  # it was guessed, and computed with the others
+        texts.append(sequence.append(one.token_id))
+        token_ids.append(one.token_id)
+        if one.scores is not None and sequence.tally is not None:
+            sequence.tally.add(one.token_id, one.scores.logprob)
+        if one.scores is not None and sequence.job.output.logprobs:
+            logprobs.append(sequence.logprobs_of(one.token_id, one.scores))
+        if sequence.finish is not None:
+            break
+    return Told(tuple(token_ids), "".join(texts), tuple(map(len, texts)), tuple(logprobs))
 
 
 def output_of(group: SequenceGroup, sequence: Sequence, told: Told | None) -> SequenceOutput:
@@ -38,7 +49,7 @@ def output_of(group: SequenceGroup, sequence: Sequence, told: Told | None) -> Se
         index=sequence.index,
         token_ids=told.token_ids,
         text=told.text,
-        text_chars=tuple(len(told.text) for _ in told.token_ids),
+        text_chars=told.text_chars,
         finish=sequence.finish,
         took_up_prompt=tells_prompt,
         logprobs=told.logprobs,

@@ -6,10 +6,20 @@ hundreds of tokens at once, all but its last piece is computed before the step t
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import torch
 
-from worker.engine.runner import Row, RowFailed, RowResult, Scored, TokenScores
+from worker.engine.runner import (
+    Draw,
+    Drawn,
+    Row,
+    RowFailed,
+    RowResult,
+    Scored,
+    TokenScores,
+    checked,
+)
 from worker.sampling.sampler import DrawTokens, sample
 from worker.sampling.scores import scores
 
@@ -42,39 +52,45 @@ def _run_shared(
     early: dict[int, list[TokenScores]],
 ) -> list[RowResult]:
     places: list[int] = []
-    drawing: list[int] = []
+    draws: list[Draw] = []
     first = 0
-    # Of each row: where its logits begin, and where its draw's are.
-    lines: list[tuple[int, int]] = []
-    for index, row in enumerate(rows):
-        begin = len(places)
+    # Of each row: where its logits begin, where its draws' do, and where they end.
+    lines: list[tuple[int, int, int]] = []
+    for row in rows:
+        begin, last = len(places), first + len(row.token_ids) - 1
         places += range(first, first + len(row.targets))
-        first += len(row.token_ids)
-        lines.append((begin, len(places)))
+        middle = len(places)
         if row.draw is not None:
-            places.append(first - 1)
-            drawing.append(index)
-    logits = logits_after(rows, places)
-    for index in drawing:
-        if rows[index].inject_nan:
-            logits[lines[index][1]] = float("nan")
-    results: list[RowResult] = [None] * len(rows)
+            places += range(last, last + 1 + len(row.guesses))
+            draws += [row.draw, *row.later_draws]
+        lines.append((begin, middle, len(places)))
+        first = last + 1 + len(row.guesses)
+    logits = logits_after([_with_guesses(row) for row in rows], places)
+    for row, (_, middle, end) in zip(rows, lines, strict=True):
+        if row.inject_nan and middle < end:
+            logits[middle] = float("nan")
     scored = {
-        index: Scored((*early.get(index, ()), *_target_scores(row, logits[slice(*lines[index])])))
+        index: (*early.get(index, ()), *_target_scores(row, logits[slice(*lines[index][:2])]))
         for index, row in enumerate(rows)
         if row.targets
     }
-    draws = [draw for row in rows if (draw := row.draw) is not None]
     if scored:
-        logits = logits[[lines[index][1] for index in drawing]]
-    for index, drawn in zip(drawing, sample(logits, draws, draw_tokens), strict=True):
-        results[index] = drawn
-    for index, result in scored.items():
-        drawn_too = results[index]
-        if not isinstance(drawn_too, RowFailed):
-            assert not isinstance(drawn_too, Scored)
-            results[index] = replace(result, drawn=drawn_too)
+        logits = logits[[line for _, *drawing in lines for line in range(*drawing)]]
+    found = iter(sample(logits, draws, draw_tokens))
+    results: list[RowResult] = [None] * len(rows)
+    for index, (row, (_, middle, end)) in enumerate(zip(rows, lines, strict=True)):
+        if middle < end:
+            results[index] = checked(list(islice(found, end - middle)), row.guesses)
+    for index, scores_of_row in scored.items():
+        drawn = results[index]
+        if not isinstance(drawn, RowFailed):
+            assert drawn is None or isinstance(drawn, Drawn), drawn
+            results[index] = Scored(scores_of_row, drawn)
     return results
+
+
+def _with_guesses(row: Row) -> Row:
+    return replace(row, token_ids=[*row.token_ids, *row.guesses]) if row.guesses else row
 
 
 def _target_scores(row: Row, logits: torch.Tensor) -> list[TokenScores]:

@@ -10,7 +10,17 @@ import time
 from collections.abc import Callable, Sequence
 
 from worker.engine.costs import StepCosts
-from worker.engine.runner import DEAD_END, NUMERIC, Draw, Drawn, Row, RowFailed, RowResult, Scored
+from worker.engine.runner import (
+    DEAD_END,
+    NUMERIC,
+    Draw,
+    Drawn,
+    Row,
+    RowFailed,
+    RowResult,
+    Scored,
+    checked,
+)
 from worker.simulated.blocks import SimulatedBlocks
 from worker.simulated.choice import LOOK_BACK_TOKENS, choose_allowed, choose_token
 from worker.simulated.scores import scores_of
@@ -57,13 +67,25 @@ class SimulatedRunner:
         duration_s = self._duration_s(rows)
         if duration_s > 0:
             self._sleep(duration_s)
-        return [self._compute(row) for row in rows]
+        return [self._check(row) if row.guesses else self._compute(row) for row in rows]
 
     def _duration_s(self, rows: Sequence[Row]) -> float:
         # A row of one token is a decode; its time is the step's.
         prefill_tokens = sum(len(row.token_ids) for row in rows if len(row.token_ids) > 1)
         rate = self._settings.prefill_tokens_per_s
         return self._settings.step_ms / 1000 + (prefill_tokens / rate if rate else 0.0)
+
+    def _check(self, row: Row) -> RowResult:
+        """Compute every guess, whether it is right or not, as a model does."""
+        first = self._compute(row)
+        assert isinstance(first, Drawn | RowFailed)
+        found = [first]
+        guessed = zip(row.guesses, row.later_draws, strict=True)
+        for position, (guess, draw) in enumerate(guessed, row.start + len(row.token_ids)):
+            later = self._compute(Row([guess], position, row.block_ids, draw))
+            assert isinstance(later, Drawn | RowFailed)
+            found.append(later)
+        return checked(found, row.guesses)
 
     def _compute(self, row: Row) -> RowResult:
         value = self._hashes[self._slot(row, row.start - 1)] if row.start else 0

@@ -34,7 +34,8 @@ _NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_BLOCK = 32
+BLOCK = 32
+"""Weights of one scale."""
 _SMALLEST = np.finfo(np.float16).tiny
 
 Bytes = npt.NDArray[np.uint8]
@@ -73,7 +74,7 @@ def _nibbles(raw: Bytes) -> Bytes:
 def values(blocks: Blocks) -> npt.NDArray[np.float32]:
     """What the blocks stand for."""
     n, k = blocks.steps.shape
-    steps = blocks.steps.reshape(n, -1, _BLOCK).astype(np.float32)
+    steps = blocks.steps.reshape(n, -1, BLOCK).astype(np.float32)
     out = steps * blocks.scales[..., None].astype(np.float32)
     if blocks.least is not None:
         out += blocks.least[..., None].astype(np.float32)
@@ -153,7 +154,7 @@ def blocks_of_8(weight: torch.Tensor) -> Blocks:
 
 
 def _in_blocks(weight: torch.Tensor) -> npt.NDArray[np.float32]:
-    return weight.float().numpy().reshape(len(weight), -1, _BLOCK)
+    return weight.float().numpy().reshape(len(weight), -1, BLOCK)
 
 
 def _divisor(scales: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
