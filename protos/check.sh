@@ -4,6 +4,8 @@
 #
 #   protos/check.sh              needs node with npm, and the python of generate.sh
 set -euo pipefail
+# A relative path counts from where the script was called.
+case "${PYTHON:-}" in */*) PYTHON="$(realpath -s "$PYTHON")" && export PYTHON ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 buf=node_modules/.bin/buf

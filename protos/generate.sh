@@ -6,6 +6,8 @@
 # PYTHON names the interpreter that holds the extra `headrace[generate]` (default: python). Its tools
 # must have exactly the versions pinned there, so that every machine writes the same bytes.
 set -euo pipefail
+# A relative path counts from where the script was called.
+case "${PYTHON:-}" in */*) PYTHON="$(realpath -s "$PYTHON")" && export PYTHON ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")"
 out="${1:-python}"
 python="$(command -v "${PYTHON:-python}")"
