@@ -118,6 +118,36 @@ async def test_a_stop_string_half_emitted_at_the_kill(stack: Stack):
             assert got.timings.attempts == 2
 
 
+async def test_two_choices_with_everything_at_the_kill(stack: Stack):
+    """B28: the worker dies when one of two choices is over; stop string, penalties, seed and scores of both are exact."""
+    prompt, options = asked(1)
+    options |= {"n": 2, "frequency_penalty": 0.5, "repetition_penalty": 1.2}
+    options["output"] = pb.OutputOptions(logprobs=True, top_logprobs=2)
+    async with AsyncClient(stack.targets) as client, witnessed(stack, client, count=2, tokens=250):
+        whole = (await collect(client, prompt, **options)).choices[0].text
+        options["stop"] = [whole[len(whole) // 3 :][:8]]
+        expected = await collect(client, prompt, **options)
+        assert expected.choices[0].finish_reason == pb.FINISH_REASON_STOP
+        killed: list[ServiceProcess] = []
+        request_id = ""
+
+        def on_event(event: Any) -> None:
+            nonlocal request_id
+            request_id = request_id or event.accepted.request_id
+            if event.WhichOneof("event") == "finish" and not killed:
+                assert not event.finish.last
+                killed.append(runner_of(stack, request_id))
+                killed[0].kill()
+
+        got = await collect(client, prompt, on_event=on_event, **options)
+        killed[0].start()
+        await asyncio.to_thread(killed[0].wait_until_ready)
+        assert got.error is None, got.error
+        assert got.choices == expected.choices
+        assert got.counted == expected.counted
+        assert got.timings.attempts == 2
+
+
 async def killed_in(
     stack: Stack, client: AsyncClient, prompt: str, options: dict[str, Any], place: int
 ) -> Outcome:
