@@ -8,12 +8,13 @@ the same id; of several who do only the first is its follower by that, and the o
 """
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
+from common.backoff import backoff_delays_s
 from common.clock import monotonic_s
 from common.domain import RequestId, uuid7_hex
 from common.errors import AlreadyExists, NotFound, Unavailable
@@ -97,7 +98,8 @@ class KeyedGeneration:
         gives_up_s = monotonic_s() + _PATIENCE_S
         replaces: RequestId | None = None
         claim = await idempotency.look(self._node, use.name, bound_s=_BOUND_S)
-        for turn in count():
+        pauses_s = backoff_delays_s(random.random, first_s=0.005, max_s=_LONGEST_PAUSE_S)
+        while True:
             is_new = claim is None
             if claim is None:
                 claim = await self._claim(use, replaces)
@@ -114,7 +116,7 @@ class KeyedGeneration:
             opened = await self._open(use, claim, verdict, record, exits)
             if opened is not None:
                 return opened
-            pause_s = min(_LONGEST_PAUSE_S, 0.005 * 2 ** min(turn, 10))
+            pause_s = next(pauses_s)
             if monotonic_s() + pause_s > gives_up_s:
                 break
             await asyncio.sleep(pause_s)

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import redis.exceptions
 
+from common.backoff import backoff_delays_s
 from common.errors import Unavailable
 from common.streams.addresses import parse_address
 from common.streams.connections import RedisClient, connect, node_of, primaries
@@ -62,8 +63,8 @@ class Node:
         """
         loop = asyncio.get_running_loop()
         gives_up_at = None if bound_s is None else loop.time() + bound_s
-        pause_s = 0.02
-        while True:
+        pauses_s = backoff_delays_s(random.random, first_s=0.02, max_s=0.5)
+        for pause_s in pauses_s:
             left_s = None if gives_up_at is None else gives_up_at - loop.time()
             try:
                 async with asyncio.timeout(left_s):
@@ -73,7 +74,7 @@ class Node:
                 if gives_up_at is not None and loop.time() + pause_s >= gives_up_at:
                     raise queue_unavailable() from error
             await asyncio.sleep(pause_s)
-            pause_s = min(0.5, pause_s * 2)
+        raise AssertionError("delays have no end")
 
     async def read(self, operation: Callable[[RedisClient], Awaitable[T]]) -> T | None:
         """One blocking read; None after a transient error (and a short pause): the caller's loop goes on."""
