@@ -1,7 +1,7 @@
 """Work that outlives the call that asked for it, with an owner: leaving a request, undoing an admission."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from common.logs import Log
@@ -42,3 +42,15 @@ class Background:
                 await work
         except Exception as error:  # noqa: BLE001 - contained: one duty must not end the process
             self._log.error("background work failed", work=name, exc_info=error)
+
+
+async def until_found(look: Callable[[], Awaitable[bool]]) -> bool:
+    """Whether ``look`` finds what an earlier call of unknown outcome was to write, now or soon.
+
+    That call may still lie in the buffer of a stalled node, behind this one on another connection.
+    """
+    for _ in range(3):
+        if await look():
+            return True
+        await asyncio.sleep(1.0)
+    return False

@@ -116,6 +116,7 @@ class Generation:
             nonlocal is_unknown
             is_unknown = True
             when_unknown(name)
+            self._quotas.release_unless_admitted(prepared)
 
         try:
             return await self._admission.admit(prepared, follower, name, story.trace, note_unknown)

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from common.errors import QuotaExceeded
 from common.metrics import Metrics, class_labels
+from common.streams.following import read_status
 from common.streams.node import Node
 from common.streams.quota import LimitReached, release, reserve
-from gateway.background import Background
+from gateway.background import Background, until_found
 from gateway.prepare import Prepared
 from gateway.settings import LONGEST_LIFE_S
 
@@ -32,15 +33,19 @@ class Quotas:
         if not prepared.limits.are_counted:
             return prepared
         request = prepared.request
-        reached = await reserve(
-            self._node,
-            request.tenant,
-            prepared.id,
-            prepared.most_tokens,
-            prepared.limits,
-            budget_s=prepared.budget_s,
-            bound_s=_BOUND_S,
-        )
+        try:
+            reached = await reserve(
+                self._node,
+                request.tenant,
+                prepared.id,
+                prepared.most_tokens,
+                prepared.limits,
+                budget_s=prepared.budget_s,
+                bound_s=_BOUND_S,
+            )
+        except BaseException:
+            self.release_unless_admitted(prepared)
+            raise
         if reached is not None:
             labels = class_labels(request.model, request.priority)
             self._metrics.admission_refusals.add(1, {**labels, "reason": "QUOTA_EXCEEDED"})
@@ -55,6 +60,22 @@ class Quotas:
                 f"release quota of {prepared.id}",
                 within_s=LONGEST_LIFE_S,
             )
+
+    def release_unless_admitted(self, prepared: Prepared) -> None:
+        """Nobody knows whether it was counted, or admitted: as soon as Redis can tell, only what was let in counts."""
+        if prepared.limits.are_counted:
+            self._background.start(
+                self._release_unless_admitted(prepared),
+                f"release quota of {prepared.id} unless admitted",
+                within_s=LONGEST_LIFE_S,
+            )
+
+    async def _release_unless_admitted(self, prepared: Prepared) -> None:
+        async def is_admitted() -> bool:
+            return await read_status(self._node, prepared.id, bound_s=None) is not None
+
+        if not await until_found(is_admitted):
+            await release(self._node, prepared.request.tenant, prepared.id, bound_s=None)
 
 
 def _exceeded(prepared: Prepared, reached: LimitReached) -> QuotaExceeded:

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from common.clock import monotonic_s
@@ -12,7 +12,7 @@ from common.lengths import LENGTHS
 from common.logs import Log
 from common.streams import following, leases
 from common.streams.node import Node
-from gateway.background import Background
+from gateway.background import Background, until_found
 from gateway.relay.follower import LOOK_AFTER_S, Follower
 from gateway.relay.mailbox import Mailbox
 from gateway.relay.readers import Readers
@@ -180,7 +180,7 @@ class Relay:
             found = await following.cancel(self._node, request_id, reason, bound_s=None)
             return found is not None
 
-        await _until_found(cancel)
+        await until_found(cancel)
 
     async def _leave_if_admitted(self, request_id: RequestId, name: str) -> None:
         async def leave() -> bool:
@@ -189,12 +189,4 @@ class Relay:
             )
             return found != "missing"
 
-        await _until_found(leave)
-
-
-async def _until_found(attempt: Callable[[], Awaitable[bool]]) -> None:
-    # An admission may still lie in the buffer of a stalled node, behind this on another connection.
-    for _ in range(3):
-        if await attempt():
-            return
-        await asyncio.sleep(1.0)
+        await until_found(leave)

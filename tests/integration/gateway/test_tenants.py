@@ -20,6 +20,7 @@ from tests.integration.gateway.requests import max_tokens, request
 from tests.integration.gateway.scripted_scheduler import ScriptedScheduler
 from tests.integration.gateway.statuses import details_of, error_info, retry_s
 from tests.support.redis_server import RedisServer
+from tests.support.tcp_proxy import running_proxy
 from tests.support.time_scale import scaled
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(40))]
@@ -227,3 +228,23 @@ async def test_limits_that_make_no_sense(guarded: RunningGateway) -> None:
     )
     found = details_of(error)["BadRequest"].field_violations
     assert {one.field for one in found} == {"tenant", "limits.models", "limits.weight"}
+
+
+async def test_a_count_of_unknown_outcome_is_taken_back(
+    redis_server: RedisServer, scheduler: ScriptedScheduler, tmp_path: Path
+) -> None:
+    """Its answers are lost until the call gives up: what was counted for nothing does not stay open."""
+    with running_proxy(redis_server.port) as link:
+        url = f"redis://127.0.0.1:{link.port}/0"
+        async with running_gateway(url, tmp_path) as gateway:
+            await limit(gateway, concurrent_requests=5)
+            link.drop_replies(b"{tenant:blue}:quota", 1000)
+            blue = (("x-tenant-id", "blue"),)
+            error = await refused(gateway.inference.Generate(request(), metadata=blue))
+            assert error.code() is grpc.StatusCode.UNAVAILABLE
+            assert (await use_of(scheduler.node, "blue", bound_s=5)).open_requests == 1
+            link.pass_through()
+            async with asyncio.timeout(scaled(10)):
+                # Released in the background: there is no event to wait for.
+                while await use_of(scheduler.node, "blue", bound_s=5) != QuotaUse(0, 0, 0):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
