@@ -150,10 +150,18 @@ def _surplus(cluster: Cluster) -> Iterator[str]:
 
 
 def _open_quotas(cluster: Cluster) -> Iterator[str]:
-    """Requests that count as open, though they have ended."""
+    """Requests that count as open, though they have ended.
+
+    One that died with its gateway between counting and admission is let go of when it cannot be running any more: of
+    that there is no record, and no gateway has told its end.
+    """
+    logs = [member.process.log for member in cluster.gateways]
     for key in cluster.client.keys("hr:{tenant:*}:open"):
-        for name in cluster.client.zrange(key, 0, -1):
-            yield f"{key.decode()} {name.decode()}"
+        for name in (name.decode() for name in cluster.client.zrange(key, 0, -1)):
+            partition = name.rpartition(":")[0].replace(":", "/")
+            is_admitted = cluster.client.exists(f"hr:{{{partition}}}:req:{name}")
+            if is_admitted or any(f'"request_id": "{name}"' in log for log in logs):
+                yield f"{key.decode()} {name}"
 
 
 def _long_logs(cluster: Cluster) -> Iterator[str]:
