@@ -1,4 +1,4 @@
-"""The leader's snapshot of its partition, each second: for people, for retry advice, never for decisions."""
+"""The leader's snapshot of its partition, each second: for people, retry advice, and choices that a stale one cannot spoil."""
 
 import asyncio
 import heapq

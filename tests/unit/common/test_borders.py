@@ -1,0 +1,69 @@
+"""Rules of the house that import-linter cannot say: where protobuf is known, and who reads the environment."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[3]
+_WIRE = ("headrace.v1", "headrace.internal", "google")
+# The rooms in which messages of clients, workers and Redis are read and written.
+_BORDERS = {
+    "common": ("wire/",),
+    "scheduler": ("serve.py", "worker_registry/"),
+    "worker": ("session/",),
+}
+# The gateway is a border itself; what decides and what relays is not.
+_INSIDE_THE_GATEWAY = ("validation/", "relay/", "policy.py", "admit.py", "quotas.py", "keyed.py")
+
+
+def modules(package: str) -> Iterator[tuple[str, ast.Module]]:
+    """Each module's path within its package, parsed."""
+    folder = _ROOT / package
+    for path in sorted(folder.rglob("*.py")):
+        yield path.relative_to(folder).as_posix(), ast.parse(path.read_text())
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Names of all modules that it imports, wherever in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def knows_wire(tree: ast.Module) -> bool:
+    return any(name.startswith(_WIRE) for name in imported(tree))
+
+
+def reads_environment(tree: ast.Module) -> bool:
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv"}
+        for node in ast.walk(tree)
+    )
+
+
+@pytest.mark.parametrize("package", _BORDERS)
+def test_protobuf_is_known_at_the_borders_alone(package):
+    """Everything behind them speaks of plain values."""
+    found = [path for path, tree in modules(package) if knows_wire(tree)]
+    assert found, "the rule is about something"
+    assert [path for path in found if not path.startswith(_BORDERS[package])] == []
+
+
+def test_what_decides_and_relays_in_the_gateway_knows_no_protobuf():
+    """Validation, admission, idempotency, quotas and the relay are the same for gRPC and HTTP."""
+    inside = [
+        (path, tree) for path, tree in modules("gateway") if path.startswith(_INSIDE_THE_GATEWAY)
+    ]
+    assert inside, "the rule is about something"
+    assert [path for path, tree in inside if knows_wire(tree)] == []
+
+
+@pytest.mark.parametrize("package", ["common", "gateway", "scheduler", "worker"])
+def test_only_main_reads_the_environment(package):
+    """Settings are read once, where a process begins."""
+    found = [path for path, tree in modules(package) if reads_environment(tree)]
+    assert [path for path in found if not path.endswith("__main__.py")] == []
