@@ -17,6 +17,8 @@ from gateway.dead_letters import DeadLetters
 from gateway.forgetting import Forgetting
 from gateway.queue_views import QueueViews, partitions_of
 from gateway.tenants import Tenants
+from gateway.validation.fields import check_model
+from gateway.validation.findings import Findings
 from headrace.v1 import admin_service_pb2 as pb
 from headrace.v1 import admin_service_pb2_grpc as rpc
 
@@ -178,6 +180,9 @@ class AdminService(rpc.AdminServiceServicer):
         return pb.PromoteModelResponse(alias=alias_to_pb(alias))
 
     async def _queues(self, name: str) -> list[pb.Queue]:
+        findings = Findings()
+        check_model(name, findings)
+        findings.raise_if_any()
         model = await self._catalogue.get(name)
         return [
             admin.queue_to_pb(partition, await self._views.look(partition))

@@ -17,6 +17,8 @@ from worker.model.checkpoint import find_checkpoint
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NUM_TOKENS = 24
+LENGTHS = (1, 2, 3, 5, 7, 11, 15, 16, 17, 25, 31, 32, 33, 40, 63, 90, 128, 150, 255, 700)
+"""Of the 20 prompts of each family: around the borders of blocks and chunks too."""
 FLAGS = ["--quantization", "none", "--dtype", "float32", "--max-seqs", "16"]
 WORDS = [
     "the",
@@ -141,9 +143,7 @@ async def test_every_family_equals_transformers(tmp_path: Path):
         for family, folder in folders.items()
     ]
     rng = random.Random(5)
-    token_prompts = [
-        [rng.randrange(3, VOCAB_SIZE) for _ in range(n)] for n in (1, 2, 7, 40, 150, 700)
-    ]
+    token_prompts = [[rng.randrange(3, VOCAB_SIZE) for _ in range(n)] for n in LENGTHS]
     with running_stack(workers=0, more_workers=flags) as stack:
         async with AsyncClient(stack.targets) as client:
             assert {model.name for model in await client.models()} == set(FAMILIES)

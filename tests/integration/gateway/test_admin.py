@@ -22,6 +22,9 @@ pytestmark = pytest.mark.integration
 
 async def test_workers_and_queues(gateway: RunningGateway, scheduler: ScriptedScheduler) -> None:
     """As in the snapshot; a partition without a leader shows an empty queue without one."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await gateway.admin.GetQueue(pb.GetQueueRequest())
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     empty = await gateway.admin.GetQueue(pb.GetQueueRequest(model="tiny"))
     assert [(queue.model, queue.leader) for queue in empty.queues] == [("tiny", "")]
     classes = [ClassStatus(Priority.HIGH, 2, 30, 1500)]
