@@ -4,8 +4,14 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.support.redis_server import RedisServer, running_redis
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("untimed", deadline=None)
+if settings.get_current_profile_name() == "default":
+    settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:

@@ -19,7 +19,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 settings.register_profile("fuzz", settings.get_profile("headrace"), max_examples=3000)
-if settings.get_current_profile_name() == "default":
+if settings.get_current_profile_name() == "untimed":
     settings.load_profile("headrace")
 
 _MAX_GROWTH_MB = 64.0

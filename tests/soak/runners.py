@@ -8,10 +8,11 @@ from worker.faults import Fault, FaultAction, FaultyRunner
 from worker.simulated.runner import SimulatedRunner
 from worker.simulated.settings import SimulatedSettings
 
-KINDS = ("simulated", "generic", "lean")
-BLOCK_TOKENS = {"simulated": 8, "generic": 8, "lean": 16}
-WINDOW_TOKENS = {"simulated": 0, "generic": 0, "lean": 24}
-_FAMILIES = {"generic": "llama", "lean": "mistral"}
+KINDS = ("simulated", "generic", "lean", "windowed")
+"""``windowed`` is the lean runner on a model that looks back only so far, whose pool therefore hardly runs short."""
+BLOCK_TOKENS = {"simulated": 8, "generic": 8, "lean": 16, "windowed": 16}
+WINDOW_TOKENS = {"simulated": 0, "generic": 0, "lean": 0, "windowed": 24}
+_FAMILIES = {"generic": "llama", "lean": "llama", "windowed": "mistral"}
 
 
 def make_runner(kind: str, folder: Path, num_tokens: int) -> PagedRunner:
@@ -34,7 +35,7 @@ def _load(kind: str, folder: Path, num_blocks: int, block_size: int) -> PagedRun
     from worker.engine.model_settings import ModelSettings, RunnerKind
     from worker.model.load import load_model
 
-    is_lean = kind == "lean"
+    is_lean = kind in {"lean", "windowed"}
     settings = ModelSettings(
         model=str(make_tiny_model(_FAMILIES[kind], folder / kind)),
         quantization=Quantization.INT8 if is_lean else Quantization.NONE,

@@ -27,13 +27,14 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("kind", "seed", "num_steps"),
-    [("simulated", seed, 2000) for seed in range(3)] + [("generic", 1, 120), ("lean", 2, 300)],
+    [("simulated", seed, 2000) for seed in range(3)]
+    + [("generic", 1, 120), ("lean", 2, 300), ("windowed", 2, 300)],
 )
 def test_everything_at_once_alters_nothing(
     kind: str, seed: int, num_steps: int, tmp_path: Path
 ) -> None:
     """On memory for little more than one request: cancels, deadlines, returns, faults, new sessions, both ways to make room."""
-    if kind == "lean":
+    if kind in {"lean", "windowed"}:
         try:
             instruction_sets()
         except KernelsMissing as missing:
