@@ -10,14 +10,14 @@ from tests.support.witnesses import witnessed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
-NUM_ROUNDS, NUM_BATCHES, NUM_REQUESTS = 3, 3, 100
-# What buffers of connections and Redis' own bookkeeping may differ by; a record has a kilobyte, an entry some hundred bytes.
-MOST_MORE_BYTES = 200_000
+NUM_ROUNDS, NUM_BATCHES, NUM_REQUESTS = 5, 3, 100
+# What Redis' own bookkeeping may differ by; a record has a kilobyte, an entry some hundred bytes.
+MOST_MORE_BYTES = 50_000
 ASKED = {"model": "sim", "max_tokens": 1, "temperature": 0.0}
 
 
 async def test_memory_is_flat_under_tiny_requests():
-    """PELZERO after each round, and without the results Redis is as large behind the last round as behind the first."""
+    """PELZERO after each round, and without the results Redis is as large behind the last round as behind the one before."""
     with running_stack(worker_flags=[*SIMULATED, "--max-seqs", "256"]) as stack:
         async with AsyncClient(stack.targets) as client:
             sizes = []
@@ -26,7 +26,8 @@ async def test_memory_is_flat_under_tiny_requests():
                     await asyncio.gather(*(one_batch(client) for _ in range(NUM_BATCHES)))
                 sizes.append(await asyncio.to_thread(size_without_results, stack))
             print(sizes)
-            assert sizes[-1] - sizes[0] < MOST_MORE_BYTES
+            # The first rounds still hold what Redis gives back late.
+            assert sizes[-1] - sizes[-2] < MOST_MORE_BYTES
 
 
 async def one_batch(client: AsyncClient) -> None:
@@ -45,4 +46,5 @@ def size_without_results(stack: Stack) -> int:
     assert len(results) >= NUM_BATCHES * NUM_REQUESTS
     assert all(0 < redis.pttl(key) <= 600_000 for key in results[:50])
     redis.delete(*results)
-    return redis.info("memory")["used_memory"]
+    # Of the data alone: buffers of connections come and go by half a megabyte.
+    return redis.info("memory")["used_memory_dataset"]
