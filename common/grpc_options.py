@@ -9,8 +9,11 @@ Options = Sequence[tuple[str, int | str]]
 MAX_PUBLIC_MESSAGE_BYTES = 4 * 1024 * 1024
 # Inside, one message carries a whole batch: several public requests in one Assign, or a card chunk.
 MAX_INTERNAL_MESSAGE_BYTES = 32 * 1024 * 1024
-# Headers of a request; gRPC's soft default of 8 KiB is tight with a token, baggage and tracestate.
+# Headers of a request over HTTP; gRPC's soft default of 8 KiB is tight with a token, baggage and tracestate.
 MAX_METADATA_BYTES = 16 * 1024
+# The same over gRPC, which counts 32 bytes more for each. Between its soft and its hard limit gRPC refuses at random, so
+# both are this.
+_MAX_GRPC_METADATA_BYTES = 20 * 1024
 
 # NAT tables and load balancers forget silent connections after minutes, some after 60 s; a peer that is
 # gone is noticed after time + timeout.
@@ -31,7 +34,8 @@ def public_server_options(ping_s: float = PUBLIC_KEEPALIVE_S) -> Options:
         *_public_keepalive(ping_s),
         *_message_sizes(MAX_PUBLIC_MESSAGE_BYTES),
         *_tolerate_pings(_MIN_PING_INTERVAL_MS),
-        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.max_metadata_size", _MAX_GRPC_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", _MAX_GRPC_METADATA_BYTES),
         # Two gateways must not share a port by accident: the kernel would split clients between them.
         ("grpc.so_reuseport", 0),
     ]

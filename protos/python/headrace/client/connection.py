@@ -26,6 +26,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     # Statuses with many refused fields need more than the default of 8 KiB.
     ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.absolute_max_metadata_size", 16 * 1024),
     # Answers of a batch with log probabilities pass the default of 4 MiB.
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
 )
