@@ -216,7 +216,6 @@ class Gateway:
                 preparation,
                 generation,
                 attachment,
-                self._relay,
                 self._background,
                 runtime.metrics,
             ),

@@ -17,7 +17,6 @@ from gateway.caller import Caller
 from gateway.draft import Draft
 from gateway.generation import Generation, Opened
 from gateway.prepare import Preparation, Prepared
-from gateway.relay.relay import Relay
 from gateway.settings import LONGEST_LIFE_S
 from gateway.story import Story
 
@@ -34,7 +33,6 @@ class CachedGeneration:
         preparation: Preparation,
         generation: Generation,
         attachment: Attachment,
-        relay: Relay,
         background: Background,
         metrics: Metrics,
     ) -> None:
@@ -43,7 +41,6 @@ class CachedGeneration:
         self._preparation = preparation
         self._generation = generation
         self._attachment = attachment
-        self._relay = relay
         self._background = background
         self._metrics = metrics
 
@@ -64,11 +61,7 @@ class CachedGeneration:
                 opened.follower.mailbox.is_from_cache = True
                 yield opened
             return
-
-        def cancel(name: str) -> None:
-            self._relay.cancel(prepared.id, "admission unknown")
-
-        async with self._generation.admitting(prepared, story, cancel) as opened:
+        async with self._generation.open_prepared(prepared, story) as opened:
             yield opened
         if story.finish is not None and story.finish.last and story.finish.reason in _GOOD:
             self._background.start(

@@ -62,6 +62,16 @@ class Generation:
             HeadraceError: it is refused, and why.
         """
         prepared = await self._preparation.prepare(draft, caller, story.trace)
+        async with self.open_prepared(prepared, story) as opened:
+            yield opened
+
+    @asynccontextmanager
+    async def open_prepared(self, prepared: Prepared, story: Story) -> AsyncIterator[Opened]:
+        """The same, of what was prepared before; what may have been admitted for nobody is cancelled.
+
+        Raises:
+            HeadraceError: it is refused, and why.
+        """
 
         def cancel(name: str) -> None:
             self._relay.cancel(prepared.id, "admission unknown")
