@@ -164,7 +164,7 @@ async def rests(client: AsyncClient, worker_id: str) -> None:
 
 async def help_by_a_smaller_model(client: AsyncClient, load: Load) -> None:
     """Opted in by a threshold; nothing of it goes to the fallback while the queue is short."""
-    await all_workers(client, 2)
+    await served(client, "small")
     helped = admin.ModelAlias(
         alias="chat",
         current=targets(("sim", "")),
@@ -194,6 +194,13 @@ async def start_worker(
         environment={"HEADRACE_SCHEDULERS": seeds},
     )
     await asyncio.to_thread(workers.enter_context, worker)
+
+
+async def served(client: AsyncClient, model: str) -> None:
+    """Wait until a model can be named; ListWorkers may still count the one that left, and say too early that it is here."""
+    async with asyncio.timeout(scaled(30)):
+        while model not in [one.name for one in await client.models()]:  # noqa: ASYNC110 - as people look
+            await asyncio.sleep(0.2)
 
 
 async def all_workers(client: AsyncClient, number: int) -> list[admin.Worker]:
