@@ -109,6 +109,8 @@ struct Blocks4 {
   }
 };
 
+#include "codes.h"
+
 #undef HK_STEP
 
 // One tile of 32 outputs for ROWS rows: out [ROWS][32].
@@ -184,6 +186,8 @@ static inline void matmul_in(const Args& a, int item) {
 static void matmul(const Args& a, int item) {
   if (a.linear->format == HK_BLOCKS4) return matmul_in<Blocks4>(a, item);
   if (a.linear->format == HK_BLOCKS8) return matmul_in<Blocks8>(a, item);
+  if (a.linear->format == HK_NF4) return matmul_in<Codes4<Nf4>>(a, item);
+  if (a.linear->format == HK_FP4) return matmul_in<Codes4<Fp4>>(a, item);
   matmul_in<Int8Rows>(a, item);
 }
 
@@ -221,5 +225,7 @@ static inline void gate_up_in(const Args& a, int item) {
 static void gate_up(const Args& a, int item) {
   if (a.linear->format == HK_BLOCKS4) return gate_up_in<Blocks4>(a, item);
   if (a.linear->format == HK_BLOCKS8) return gate_up_in<Blocks8>(a, item);
+  if (a.linear->format == HK_NF4) return gate_up_in<Codes4<Nf4>>(a, item);
+  if (a.linear->format == HK_FP4) return gate_up_in<Codes4<Fp4>>(a, item);
   gate_up_in<Int8Rows>(a, item);
 }
