@@ -41,6 +41,19 @@ class SchedulerSettings(ServiceSettings, ServerTlsSettings, VaultSettings):
     partitions: int = setting(
         1, help="partitions of each model; raises the number, never lowers it", check=at_least(1)
     )
+    max_partitions: int = setting(
+        1,
+        help="partitions that a model may grow to while its leader is short of CPU time; never lowers it",
+        check=at_least(1),
+    )
+    growth_cpu_share: float = setting(
+        0.8, help="share of a core beyond which a leader is short of CPU time", check=above(0)
+    )
+    growth_after_s: float = setting(
+        10.0,
+        help="seconds for which it has to be short of it before a partition is added",
+        check=above(0),
+    )
     batch_window_ms: float = setting(
         0.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
     )
