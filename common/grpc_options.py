@@ -7,6 +7,8 @@ Options = Sequence[tuple[str, int | str]]
 # A prompt of the longest context is far below this, as text or as ids; a bigger message is an attack or
 # a mistake, and the limit is applied before anything is parsed.
 MAX_PUBLIC_MESSAGE_BYTES = 4 * 1024 * 1024
+# Below it an answer costs more to compress than to send.
+COMPRESSED_FROM_BYTES = 8 * 1024
 # Inside, one message carries a whole batch: several public requests in one Assign, or a card chunk.
 MAX_INTERNAL_MESSAGE_BYTES = 32 * 1024 * 1024
 # Headers of a request over HTTP; gRPC's soft default of 8 KiB is tight with a token, baggage and tracestate.
