@@ -18,7 +18,7 @@ from worker.model.lean.spec import LeanSpec, NotLean, read_spec
 from worker.model.lean.weights import Checkpoint, load_weights
 from worker.model.memory import MIB, check_weights_fit, pool_size
 
-_VERSION = 3
+_VERSION = 4
 """Of the arithmetic; raise it when a change can alter a token."""
 
 
