@@ -18,10 +18,11 @@ class RunnerKind(StrEnum):
 
 
 class KvDtype(StrEnum):
-    """How keys and values are stored: ``auto`` is what the model computes in."""
+    """How keys and values are stored: ``auto`` is int8 on the lean decoder, elsewhere what the model computes in."""
 
     AUTO = "auto"
     INT8 = "int8"
+    BFLOAT16 = "bfloat16"
 
 
 @dataclass(frozen=True, slots=True)

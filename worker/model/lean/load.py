@@ -37,7 +37,7 @@ def load_lean(
         ModelDoesNotFit: as the generic runner says it.
     """
     isa = _instruction_set(settings, device)
-    kv = KvFormat.INT8 if settings.kv_dtype is KvDtype.INT8 else KvFormat.BFLOAT16
+    kv = KvFormat.BFLOAT16 if settings.kv_dtype is KvDtype.BFLOAT16 else KvFormat.INT8
     check_kernels(isa, settings.storage, kv)
     spec = read_spec(config, settings.block_size)
     checkpoint = Checkpoint(folder)
