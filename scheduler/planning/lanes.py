@@ -120,5 +120,10 @@ class Lane:
 
     def num_before(self, entry: Entry) -> int:
         """About how many requests of this lane go before one that waits here."""
-        higher = sum(self.classes[p].num_waiting for p in Priority if p > entry.request.priority)
-        return higher + self.classes[entry.request.priority].num_before(entry)
+        of_class = self.classes[entry.request.priority]
+        others = self.most_before(entry.request.priority) - (of_class.num_waiting - 1)
+        return others + of_class.num_before(entry)
+
+    def most_before(self, level: Priority) -> int:
+        """How many requests of this lane go before one of a class that waits here, wherever in its class it stands."""
+        return sum(self.classes[p].num_waiting for p in Priority if p >= level) - 1
