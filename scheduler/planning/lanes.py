@@ -103,6 +103,13 @@ class Lane:
             self.overdue.remove(entry.key)
         self.impatient.pop(entry.request.request_id, None)
 
+    @property
+    def request_ids(self) -> Iterator[str]:
+        """All requests, class by class."""
+        for of_class in self.classes.values():
+            for _, _, entry in of_class.in_due_order():
+                yield entry.request.request_id
+
     def mark_overdue(self, entry: Entry) -> None:
         """An entry's patience has run out."""
         entry.is_overdue = True

@@ -19,6 +19,7 @@ from scheduler.planning.prefixes import PrefixIndex
 from scheduler.planning.recompute import RecomputeBudget
 from scheduler.planning.settings import PlanningSettings
 from scheduler.planning.timers import Timers
+from scheduler.planning.unserved import Unserved
 from scheduler.planning.waiting import Entry, LaneKey, WaitingRequest
 
 __all__ = ["WaitingQueue", "WaitingRequest"]
@@ -36,6 +37,7 @@ class WaitingQueue:
         self.pace = Pace()
         self.prefixes = PrefixIndex()
         self.recompute = RecomputeBudget(settings)
+        self.unserved = Unserved(settings)
         self.num_picked = 0
         self._entries: dict[str, Entry] = {}
         self._lanes: dict[LaneKey, Lane] = {}
