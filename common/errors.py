@@ -9,7 +9,7 @@
     ├── QuotaExceeded                  RESOURCE_EXHAUSTED    QUOTA_EXCEEDED            (retry helps, where it says when)
     ├── AlreadyExists                  ALREADY_EXISTS        IDEMPOTENCY_KEY_REUSED
     ├── QueueFull                      RESOURCE_EXHAUSTED    QUEUE_FULL                (retry helps)
-    ├── Unavailable                    UNAVAILABLE           NO_WORKER | QUEUE_UNAVAILABLE | SHUTTING_DOWN … (retry helps)
+    ├── Unavailable                    UNAVAILABLE           NO_WORKER | REVISION_LEFT | SHUTTING_DOWN …     (retry helps)
     ├── DeadlineExceeded               DEADLINE_EXCEEDED     DEADLINE_EXCEEDED, stage in metadata
     ├── Cancelled                      CANCELLED             CANCELLED
     └── InternalFailure                INTERNAL              POISON_REQUEST | TAKEOVERS_WITHOUT_PROGRESS | NUMERIC …

@@ -87,6 +87,17 @@ def no_equal_worker() -> Failure:
     )
 
 
+def revision_left(revision: str) -> Failure:
+    """All workers of its model revision have left, and others serve the model."""
+    return failure_of(
+        Unavailable(
+            f"no worker serves revision {revision} any more; asked again, the request gets one that is served",
+            reason="REVISION_LEFT",
+            metadata={"model_revision": revision},
+        )
+    )
+
+
 def no_worker() -> Failure:
     """Its caller did not want to wait for a worker, and there is none."""
     return failure_of(Unavailable("the model has no worker", reason="NO_WORKER"))

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from worker.kv.cache import LayerShape
-from worker.model.attention import DISCOVER, PAGED, LayerShapes
+from worker.model.attention import DISCOVER, PAGED, FoundLayers
 from worker.model.layout import StepLayout
 
 
@@ -18,6 +18,7 @@ class Decoder:
         self.model = model.eval()
         self.dtype: torch.dtype = model.get_input_embeddings().weight.dtype
         self.device: torch.device = model.get_input_embeddings().weight.device
+        self._is_split = len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1
 
     @torch.inference_mode()
     def discover(self, num_tokens: int = 8) -> list[LayerShape]:
@@ -27,10 +28,10 @@ class Decoder:
             ModelRefused: a layer cannot be run over a paged cache.
         """
         self.model.set_attn_implementation(DISCOVER)
-        found: LayerShapes = {}
+        found = FoundLayers()
         tokens = torch.zeros((1, num_tokens), dtype=torch.int64, device=self.device)
         self.model(input_ids=tokens, use_cache=False, headrace_layers=found)
-        return [found[index] for index in sorted(found)]
+        return [shape for _, shape in sorted(found.shapes.items())]
 
     @torch.inference_mode()
     def reference(self, token_ids: Sequence[int]) -> torch.Tensor:
@@ -60,4 +61,8 @@ class Decoder:
             self.model.base_model(**inputs)
             return torch.empty((0, 0), dtype=self.dtype, device=self.device)
         keep = layout.index_of(places)
+        if (
+            not self._is_split
+        ):  # else the hidden states may be anywhere, where an index in host memory will do
+            keep = keep.to(self.device)
         return self.model(**inputs, logits_to_keep=keep).logits[0, : len(places)]

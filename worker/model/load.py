@@ -171,27 +171,20 @@ def _load_lean(
     progress: Progress,
 ) -> _Computing | None:
     """The lean decoder, or None where the generic runner is asked for or needed."""
-    only_lean = _only_lean(settings)
+    is_q4 = settings.storage is Quantization.Q4
     if settings.runner is RunnerKind.GENERIC:
-        if only_lean:
-            raise ModelRefused(f"the generic runner does not know {only_lean}")
+        if is_q4:
+            raise ModelRefused(f"the generic runner does not know quantization {settings.storage}")
         return None
     try:
         runner = load_lean(settings, config, folder, device, context_tokens, progress)
     except NotLean as error:
-        if settings.runner is RunnerKind.LEAN or only_lean:
+        if settings.runner is RunnerKind.LEAN or is_q4:
             raise ModelRefused(f"the lean decoder cannot run {folder.name}: {error}") from error
         progress(f"the generic runner serves, not the lean decoder: {error}")
         return None
     layers = layer_shapes(runner.decoder.spec)
     return _Computing(runner, layers, torch.bfloat16, kernels_name(runner))
-
-
-def _only_lean(settings: ModelSettings) -> str:
-    """What of the settings no other runner knows; empty when nothing is."""
-    if settings.storage is Quantization.Q4:
-        return f"quantization {settings.storage}"
-    return "" if settings.kv_dtype is KvDtype.AUTO else f"kv_dtype {settings.kv_dtype}"
 
 
 def _load_generic(
@@ -215,6 +208,8 @@ def _load_generic(
     self_check(decoder, layers, context_tokens=context_tokens)
     draw_tokens: DrawTokens = draw_by_torch
     kernels = identity.GENERIC_KERNELS
+    if settings.kv_dtype is KvDtype.INT8:
+        kernels += ", KV in int8"
     if device.type == "cpu":
         try:
             draw_tokens = KernelDraw(KernelTeam(torch.get_num_threads()))
@@ -233,8 +228,8 @@ def _make_cache(
 ) -> PagedCache:
     with PeakMemory(decoder.device) as peak:
         decoder.discover(min(settings.max_batch_tokens, context_tokens))
-    token_bytes = sum(layer.elements_per_token for layer in layers) * decoder.dtype.itemsize
-    block_bytes = token_bytes * settings.block_size
+    stored = torch.int8 if settings.kv_dtype is KvDtype.INT8 else decoder.dtype
+    block_bytes = settings.block_size * sum(layer.bytes_per_token(stored) for layer in layers)
     size = pool_size(
         settings,
         block_bytes=block_bytes,
@@ -250,7 +245,7 @@ def _make_cache(
         num_blocks=size.num_blocks,
         block_size=settings.block_size,
         dtype=decoder.dtype,
-        device=decoder.device,
+        stored=stored,
     )
 
 

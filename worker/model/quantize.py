@@ -1,10 +1,9 @@
 """Replaces the linear layers of a loaded model: by quantized ones, or by ones with reproducible bits.
 
-Embeddings and head are never quantized: they decide single tokens and suffer most. GPT-2's transposed ``Conv1D``
-becomes a linear layer first, so every mode works for it too.
+Embeddings and head are never quantized: they decide single tokens and suffer most. Nor are the routers of mixtures of
+experts, and gates of one output. GPT-2's transposed ``Conv1D`` becomes a linear layer first, so every mode works for it too.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,12 +12,11 @@ from transformers.pytorch_utils import Conv1D
 
 from common.domain import Quantization
 from worker.model.errors import ModelRefused
+from worker.model.experts import MakeLinear, replace_experts
 from worker.model.four_bit_linear import FourBitLinear
 from worker.model.int8_linear import Int8Linear
 from worker.model.quiet_bitsandbytes import bitsandbytes
 from worker.model.tiled_linear import EXACT_TILES, TiledLinear
-
-Replacement = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
 
 
 def replace_linears(
@@ -30,11 +28,13 @@ def replace_linears(
     products are exact anyway, all of the model then gives the same bits in every batch.
     """
     on_cpu = _is_on_cpu(model)
+    plain = _plain(dtype, on_cpu)
     replacement = _replacement(how, double_quant, dtype, on_cpu)
     if replacement is not None:
         for parent, name, layer in linears(model):
-            setattr(parent, name, replacement(*weight_and_bias(layer)))
-    _finish(model, dtype, on_cpu)
+            weight, bias = weight_and_bias(layer)
+            setattr(parent, name, (plain if len(weight) == 1 else replacement)(weight, bias))
+    _finish(model, dtype, on_cpu, replacement or plain)
 
 
 def adopt_linears(model: Any, *, dtype: torch.dtype) -> None:
@@ -59,14 +59,15 @@ def adopt_linears(model: Any, *, dtype: torch.dtype) -> None:
         else:
             continue
         setattr(parent, name, made)
-    _finish(model, dtype, on_cpu)
+    _finish(model, dtype, on_cpu, _plain(dtype, on_cpu))
 
 
 def _is_on_cpu(model: Any) -> bool:
     return bool(model.get_input_embeddings().weight.device.type == "cpu")
 
 
-def _finish(model: Any, dtype: torch.dtype, on_cpu: bool) -> None:
+def _finish(model: Any, dtype: torch.dtype, on_cpu: bool, for_experts: MakeLinear) -> None:
+    replace_experts(model, for_experts, EXACT_TILES[dtype] if on_cpu else None)
     _cast(model, dtype)
     head = model.get_output_embeddings()
     if on_cpu and isinstance(head, nn.Linear):
@@ -75,7 +76,7 @@ def _finish(model: Any, dtype: torch.dtype, on_cpu: bool) -> None:
 
 def _replacement(
     how: Quantization, double_quant: bool, dtype: torch.dtype, on_cpu: bool
-) -> Replacement | None:
+) -> MakeLinear | None:
     match how:
         case Quantization.INT8:
             return Int8Linear.from_weight
@@ -84,8 +85,23 @@ def _replacement(
                 weight, bias, how, double_quant=double_quant, compute_dtype=dtype
             )
         case Quantization.NONE if on_cpu and dtype is torch.float32:
-            return lambda weight, bias: TiledLinear(weight, bias, EXACT_TILES[dtype])
+            return _plain(dtype, on_cpu)
     return None
+
+
+def _plain(dtype: torch.dtype, on_cpu: bool) -> MakeLinear:
+    """What is not quantized: tiled where that gives the same bits in every batch."""
+    if on_cpu:
+        return lambda weight, bias: TiledLinear(weight, bias, EXACT_TILES[dtype])
+    return _linear
+
+
+def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    made.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        made.bias = nn.Parameter(bias, requires_grad=False)
+    return made
 
 
 def linears(model: Any) -> list[tuple[nn.Module, str, nn.Module]]:
