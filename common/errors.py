@@ -27,6 +27,9 @@ INVALID_REQUEST = "INVALID_REQUEST"
 """The reason where fields were refused and nothing more can be said of them together."""
 POISON_REQUEST = "POISON_REQUEST"
 """The reason of a request that was set aside because workers died of it."""
+DAMAGED_LOG = "DAMAGED_LOG"
+UNDECODABLE_RECORD = "UNDECODABLE_RECORD"
+"""The reasons of requests of which something that was stored is missing or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from scheduler.dispatch import Dispatch
 from scheduler.drains import Drains
 from scheduler.ending import Ending
 from scheduler.led_partition import LedPartition
-from scheduler.log_writer import Appended
+from scheduler.log_writer import Appended, TailLost
+from scheduler.lost_tail import write_again
 from scheduler.mailbox import Mailbox
 from scheduler.messages import (
     Beaten,
@@ -98,8 +99,8 @@ class PartitionLoop:
         match message:
             case SessionSaid():
                 self._workers.said(message)
-            case Appended():
-                self._settle.appended(message)
+            case Appended() | TailLost():
+                self._logged(message)
             case WritesAnswered():
                 self._answered(message)
             case EntriesRead():
@@ -114,6 +115,12 @@ class PartitionLoop:
                 self._workers.ended(message)
             case DrainOrdered():
                 self._workers.drain(message)
+
+    def _logged(self, message: Appended | TailLost) -> None:
+        if isinstance(message, TailLost):
+            write_again(self._led, message.log)
+        else:
+            self._settle.appended(message)
 
     def _answered(self, message: WritesAnswered) -> None:
         now_s = self._led.clock()
