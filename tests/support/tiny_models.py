@@ -9,6 +9,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 VOCAB_SIZE = 384
 CONTEXT_TOKENS = 1024
 FAMILIES = ("llama", "qwen2", "qwen2-window", "qwen3", "mistral", "gpt2")
+MIXTURES = ("mixtral", "qwen2-moe")
+"""Of experts; beside the others where whole processes are not needed."""
 
 _COMMON = {
     "vocab_size": VOCAB_SIZE,
@@ -44,6 +46,16 @@ def tiny_config(family: str) -> transformers.PreTrainedConfig:
         return transformers.Qwen3Config(**_COMMON)
     if family == "mistral":
         return transformers.MistralConfig(**_COMMON, sliding_window=24)
+    if family == "mixtral":
+        return transformers.MixtralConfig(**_COMMON, num_local_experts=5, num_experts_per_tok=2)
+    if family == "qwen2-moe":  # with an expert for every token beside the chosen ones
+        return transformers.Qwen2MoeConfig(
+            **_COMMON,
+            num_experts=6,
+            num_experts_per_tok=3,
+            moe_intermediate_size=64,
+            shared_expert_intermediate_size=96,
+        )
     assert family == "gpt2"
     return transformers.GPT2Config(
         vocab_size=VOCAB_SIZE,

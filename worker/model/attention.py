@@ -5,6 +5,7 @@ way cannot run and says so. transformers builds no mask for an implementation wi
 come from the layout alone.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,9 +19,15 @@ from worker.model.layout import MIN_ROWS, StepLayout
 PAGED = "headrace_paged"
 DISCOVER = "headrace_discover"
 
-LayerShapes = dict[int, LayerShape]
+
+@dataclass(frozen=True, slots=True)
+class FoundLayers:
+    """What was seen of the layers, by their index. No mapping itself: what spreads a model over devices copies those."""
+
+    shapes: dict[int, LayerShape] = field(default_factory=dict)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch has no types for it
 def paged_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -38,8 +45,8 @@ def paged_attention(
     assert headrace_step is not None
     step, cache = headrace_step, headrace_step.cache
     layer: int = module.layer_idx  # type: ignore[assignment]  # nn.Module types every attribute as Tensor | Module
-    cache.write(layer, step.slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
-    plan = step.plan(cache.layers[layer].window)
+    cache.write(layer, step.slots(query.device), key[0].transpose(0, 1), value[0].transpose(0, 1))
+    plan = step.plan(cache.layers[layer].window, query.device)
     heads = query[0].transpose(0, 1)  # [tokens, heads, dim]
     out = query.new_zeros(heads.shape[0], heads.shape[1], value.shape[-1])
     for group in plan.one_token:
@@ -107,7 +114,7 @@ def discover_attention(
     value: torch.Tensor,
     attention_mask: object,
     scaling: float | None = None,
-    headrace_layers: LayerShapes | None = None,
+    headrace_layers: FoundLayers | None = None,
     sliding_window: int | None = None,
     **extras: Any,
 ) -> tuple[torch.Tensor, None]:
@@ -120,13 +127,13 @@ def discover_attention(
     if headrace_layers is None:
         raise ModelRefused(f"{name}: the model does not hand keywords on to its attention layers")
     layer = getattr(module, "layer_idx", None)
-    if not isinstance(layer, int) or layer in headrace_layers:
+    if not isinstance(layer, int) or layer in headrace_layers.shapes:
         raise ModelRefused(f"{name}: layers share keys and values or carry no index of their own")
     for extra in ("softcap", "s_aux", "position_bias"):
         if extras.get(extra) is not None:
             raise ModelRefused(f"{name}: attention with {extra} is not supported")
-    headrace_layers[layer] = LayerShape(
-        key.shape[1], key.shape[-1], value.shape[-1], sliding_window or None
+    headrace_layers.shapes[layer] = LayerShape(
+        key.shape[1], key.shape[-1], value.shape[-1], sliding_window or None, query.device
     )
     group = query.shape[1] // key.shape[1]
     out = scaled_dot_product_attention(

@@ -1,12 +1,13 @@
 """A loaded causal model as a function from a step's layout to logits."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from worker.kv.cache import LayerShape
-from worker.model.attention import DISCOVER, PAGED, LayerShapes
+from worker.model.attention import DISCOVER, PAGED, FoundLayers
 from worker.model.layout import StepLayout
 
 
@@ -16,8 +17,10 @@ class Decoder:
     def __init__(self, model: Any) -> None:
         """``model`` must have passed ``check_model``."""
         self.model = model.eval()
+        self.is_compiled = False
         self.dtype: torch.dtype = model.get_input_embeddings().weight.dtype
         self.device: torch.device = model.get_input_embeddings().weight.device
+        self._is_split = len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1
 
     @torch.inference_mode()
     def discover(self, num_tokens: int = 8) -> list[LayerShape]:
@@ -27,17 +30,19 @@ class Decoder:
             ModelRefused: a layer cannot be run over a paged cache.
         """
         self.model.set_attn_implementation(DISCOVER)
-        found: LayerShapes = {}
+        found = FoundLayers()
         tokens = torch.zeros((1, num_tokens), dtype=torch.int64, device=self.device)
         self.model(input_ids=tokens, use_cache=False, headrace_layers=found)
-        return [found[index] for index in sorted(found)]
+        return [shape for _, shape in sorted(found.shapes.items())]
 
     @torch.inference_mode()
     def reference(self, token_ids: Sequence[int]) -> torch.Tensor:
-        """Logits of one sequence [tokens, vocabulary] by the model's own attention."""
+        """Logits of one sequence [tokens, vocabulary] by the model's own attention, nothing of it compiled."""
         self.model.set_attn_implementation("eager")
         tokens = torch.tensor([list(token_ids)], device=self.device)
-        return self.model(input_ids=tokens, use_cache=False).logits[0]
+        as_it_is = torch.compiler.set_stance("force_eager") if self.is_compiled else nullcontext()
+        with as_it_is:
+            return self.model(input_ids=tokens, use_cache=False).logits[0]
 
     def logits(self, layout: StepLayout, rows: Sequence[int]) -> torch.Tensor:
         """Run the step; logits [rows, vocabulary] after the last token of each of ``rows``."""
@@ -60,4 +65,8 @@ class Decoder:
             self.model.base_model(**inputs)
             return torch.empty((0, 0), dtype=self.dtype, device=self.device)
         keep = layout.index_of(places)
+        if (
+            not self._is_split
+        ):  # else the hidden states may be anywhere, where an index in host memory will do
+            keep = keep.to(self.device)
         return self.model(**inputs, logits_to_keep=keep).logits[0, : len(places)]

@@ -30,6 +30,8 @@ _SHORTEST, _LONGEST_STEP = 64, 512
 QUERY_STEP = 32
 """Padded pieces are multiples of this: torch's attention takes queries by 32 or more, a shorter rest another way."""
 
+_CPU = torch.device("cpu")
+
 _MOST_QUERIES = 128
 """In one piece: with 192 and more, torch's attention takes queries in larger blocks."""
 
@@ -42,6 +44,15 @@ class OneToken:
     slots: torch.Tensor  # [rows, length]
     mask: torch.Tensor  # [rows, 1, 1, length], added to the scores
 
+    def on(self, device: torch.device) -> "OneToken":
+        """The same for a layer on ``device``."""
+        return OneToken(
+            *(
+                part.to(device, non_blocking=True)
+                for part in (self.token_index, self.slots, self.mask)
+            )
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -51,6 +62,11 @@ class Chunk:
     last: int
     slots: torch.Tensor  # [length]
     mask: torch.Tensor  # [1, 1, padded tokens, length], added to the scores
+
+    def on(self, device: torch.device) -> "Chunk":
+        """The same for a layer on ``device``."""
+        slots, mask = (part.to(device, non_blocking=True) for part in (self.slots, self.mask))
+        return Chunk(self.first, self.last, slots, mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +79,7 @@ class AttentionPlan:
 
 @dataclass(slots=True)
 class StepLayout:
-    """One step's tokens, positions and slots, and its attention plans by window."""
+    """One step's tokens and positions on ``device``, where embeddings are; slots and attention plans where layers are."""
 
     rows: Sequence[Row]
     cache: PagedCache
@@ -71,9 +87,12 @@ class StepLayout:
     device: torch.device
     token_ids: torch.Tensor = field(init=False)
     positions: torch.Tensor = field(init=False)
-    slots: torch.Tensor = field(init=False)
     _offsets: list[int] = field(init=False)
-    _plans: dict[int | None, AttentionPlan] = field(init=False, default_factory=dict)
+    _flat_slots: np.ndarray[tuple[int], np.dtype[np.int64]] = field(init=False)
+    _slots_on: dict[torch.device, torch.Tensor] = field(init=False, default_factory=dict)
+    _plans: dict[tuple[int | None, torch.device], AttentionPlan] = field(
+        init=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         counts = [len(row.token_ids) for row in self.rows]
@@ -89,9 +108,9 @@ class StepLayout:
             tokens[span] = row.token_ids
             positions[span] = np.arange(row.start, row.start + len(row.token_ids))
             slots[span] = self._slots(row, row.start, row.start + len(row.token_ids))
-        self.token_ids = self._tensor(tokens)
-        self.positions = self._tensor(positions)
-        self.slots = self._tensor(slots)
+        self.token_ids = _tensor(tokens, self.device)
+        self.positions = _tensor(positions, self.device)
+        self._flat_slots = slots
 
     def last_tokens(self) -> list[int]:
         """Where the last token of each row lies in the flat batch."""
@@ -100,18 +119,27 @@ class StepLayout:
     def index_of(self, places: Sequence[int]) -> torch.Tensor:
         """Places in the flat batch as an index, padded to MIN_ROWS by repeats."""
         index = [*places, *[places[-1]] * (MIN_ROWS - len(places))]
-        return self._tensor(np.asarray(index, np.int64))
+        return _tensor(np.asarray(index, np.int64))
 
-    def plan(self, window: int | None) -> AttentionPlan:
-        """The plan of layers that see ``window`` tokens back, themselves included."""
-        if window not in self._plans:
+    def slots(self, device: torch.device) -> torch.Tensor:
+        """Where in the cache the tokens of the batch go, for a layer on ``device``."""
+        if device not in self._slots_on:
+            self._slots_on[device] = _tensor(self._flat_slots, device)
+        return self._slots_on[device]
+
+    def plan(self, window: int | None, device: torch.device) -> AttentionPlan:
+        """The plan of layers on ``device`` that see ``window`` tokens back, themselves included."""
+        if (window, device) not in self._plans:
             single = [i for i, row in enumerate(self.rows) if len(row.token_ids) == 1]
             longer = [i for i, row in enumerate(self.rows) if len(row.token_ids) > 1]
-            self._plans[window] = AttentionPlan(
-                [self._one_token(group, window) for group in self._by_length(single, window)],
-                [piece for i in longer for piece in self._pieces(i, window)],
+            self._plans[window, device] = AttentionPlan(
+                [
+                    self._one_token(group, window).on(device)
+                    for group in self._by_length(single, window)
+                ],
+                [piece.on(device) for i in longer for piece in self._pieces(i, window)],
             )
-        return self._plans[window]
+        return self._plans[window, device]
 
     def _by_length(self, rows: Sequence[int], window: int | None) -> list[list[int]]:
         """Rows whose contexts are padded to the same length."""
@@ -132,7 +160,7 @@ class StepLayout:
             slots[line, :length] = self._slots(self.rows[i], start, start + length)
             hidden[line, ..., :length] = False
         index = np.asarray([self._offsets[i] for i in rows], np.int64)
-        return OneToken(self._tensor(index), self._tensor(slots), self._mask(hidden))
+        return OneToken(_tensor(index), _tensor(slots), self._mask(hidden))
 
     def _pieces(self, index: int, window: int | None) -> Iterator[Chunk]:
         row, offset = self.rows[index], self._offsets[index]
@@ -155,7 +183,7 @@ class StepLayout:
         hidden = seen > query
         if window is not None:
             hidden |= seen <= query - window
-        return Chunk(first, last, self._tensor(slots), self._mask(hidden[None, None]))
+        return Chunk(first, last, _tensor(slots), self._mask(hidden[None, None]))
 
     def _slots(self, row: Row, start: int, end: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Slots of the row's positions start .. end - 1; blocks before ``start`` are not looked at."""
@@ -168,10 +196,7 @@ class StepLayout:
     def _mask(self, hidden: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> torch.Tensor:
         mask = torch.zeros(hidden.shape, dtype=self.dtype)
         mask.masked_fill_(torch.from_numpy(hidden), float("-inf"))
-        return mask.to(self.device, non_blocking=True)
-
-    def _tensor(self, array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.device, non_blocking=True)
+        return mask
 
 
 def padded_length(length: int) -> int:
@@ -179,6 +204,12 @@ def padded_length(length: int) -> int:
     if length <= _LONGEST_STEP:
         return max(_SHORTEST, 1 << (length - 1).bit_length())
     return _round_up(length, _LONGEST_STEP)
+
+
+def _tensor(
+    array: np.ndarray[tuple[int, ...], np.dtype[np.int64]], device: torch.device = _CPU
+) -> torch.Tensor:
+    return torch.from_numpy(array).to(device, non_blocking=True)
 
 
 def _first_seen(position: int, window: int | None) -> int:

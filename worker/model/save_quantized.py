@@ -20,6 +20,7 @@ from common.domain import Quantization
 from worker.engine.model_settings import ModelSettings
 from worker.model.checkpoint import find_checkpoint
 from worker.model.errors import ModelRefused
+from worker.model.experts import has_experts
 from worker.model.four_bit_linear import check_alignment, four_bit_layer
 from worker.model.int8_linear import quantize_rows
 from worker.model.memory import check_weights_fit
@@ -52,8 +53,12 @@ def save_quantized(settings: ModelSettings, out: Path, progress: Callable[[str],
         raise ModelRefused(f"{folder.name}: the checkpoint is stored as {stored.name} already")
     check_weights_fit(weight_bytes(folder), _CPU)
     progress(f"loading {folder.name}")
-    model = read_model(folder, config, "auto", _CPU)
+    model = read_model(folder, config, "auto", {"": _CPU})
     check_model(model)
+    if has_experts(model):
+        raise ModelRefused(
+            f"{folder.name}: bitsandbytes' checkpoints have no form for mixtures of experts; quantize at load"
+        )
     progress(f"quantizing to {settings.storage}")
     _quantize(model, settings.storage, settings.double_quant)
     progress(f"writing {out}")

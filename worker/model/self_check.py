@@ -56,7 +56,6 @@ def _paged(
         num_blocks=blocks * len(texts),
         block_size=_BLOCK_SIZE,
         dtype=decoder.dtype,
-        device=decoder.device,
     )
     tables = [list(range(i, blocks * len(texts), len(texts))) for i in range(len(texts))]
     logits = torch.empty(0)

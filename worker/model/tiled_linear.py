@@ -3,7 +3,8 @@
 Matrix products choose their path, and with it the order of summation, by the number of rows. On CPUs with AVX-512,
 torch's float32 product has one path for 1, 2 and 3 rows each, one up to 15, one up to about 50 and others above;
 bfloat16 one up to 3 and, for wide outputs, one up to 32. Here every product has a number of rows from one such
-range, by padding and by splitting.
+range, by padding and by splitting. A product with a single output is a product with a vector, whose sums depend on the
+number of rows everywhere: it gets a second output of zeros, which is cut off.
 """
 
 from dataclasses import dataclass
@@ -34,13 +35,16 @@ class TiledLinear(nn.Module):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, tile: Tile) -> None:
         """``weight`` [out, in] may be shared, as heads share it with embeddings."""
         super().__init__()
+        self.out_features, self.in_features = weight.shape
+        if self.out_features == 1:
+            weight = pad(weight, (0, 0, 0, 1))
+            bias = None if bias is None else pad(bias, (0, 1))
         self.weight = (
             weight
             if isinstance(weight, nn.Parameter)
             else nn.Parameter(weight, requires_grad=False)
         )
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
-        self.out_features, self.in_features = weight.shape
         self._tile = tile
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -54,4 +58,4 @@ class TiledLinear(nn.Module):
         else:  # parts of nearly equal size, so none is below half of the most
             parts = rows.tensor_split(-(-rows.shape[0] // self._tile.most))
             out = torch.cat([linear(part, self.weight, self.bias) for part in parts])
-        return out.view(*inputs.shape[:-1], self.out_features)
+        return out[:, : self.out_features].view(*inputs.shape[:-1], self.out_features)

@@ -1,6 +1,8 @@
-"""Rules of the house that import-linter cannot say: where protobuf is known, and who reads the environment."""
+"""Rules of the house that import-linter cannot say: where protobuf is known, what policy may use, who reads the environment."""
 
 import ast
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,10 @@ _BORDERS = {
 }
 # The gateway is a border itself; what decides and what relays is not.
 _INSIDE_THE_GATEWAY = ("validation/", "relay/", "policy.py", "admit.py", "quotas.py", "keyed.py")
+# Clocks, chance and the outer world: what policy needs of them is passed in.
+_IMPURE = {"datetime", "os", "pathlib", "random", "secrets", "socket", "threading", "time"}
+# `RequestId.new` is where ids begin.
+_BEGINNINGS = {"common/domain.py": {"secrets", "time"}}
 
 
 def modules(package: str) -> Iterator[tuple[str, ast.Module]]:
@@ -36,6 +42,18 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 def knows_wire(tree: ast.Module) -> bool:
     return any(name.startswith(_WIRE) for name in imported(tree))
+
+
+def policy_modules() -> Iterator[tuple[str, ast.Module]]:
+    """What the contract of that name in pyproject.toml lists."""
+    contracts = tomllib.loads((_ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    (policy,) = [one for one in contracts if one["name"].startswith("Policy is pure")]
+    for name in policy["source_modules"]:
+        place = _ROOT / name.replace(".", "/")
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]:
+            yield path.relative_to(_ROOT).as_posix(), ast.parse(path.read_text())
 
 
 def reads_environment(tree: ast.Module) -> bool:
@@ -60,6 +78,19 @@ def test_what_decides_and_relays_in_the_gateway_knows_no_protobuf():
     ]
     assert inside, "the rule is about something"
     assert [path for path, tree in inside if knows_wire(tree)] == []
+
+
+def test_policy_uses_the_standard_library_alone_and_no_clock():
+    """The same state and the same time give the same decision: nothing else reaches it."""
+    ours = {"common", "gateway", "scheduler", "worker"}
+    found = [
+        (path, name)
+        for path, tree in policy_modules()
+        for name in (whole.partition(".")[0] for whole in imported(tree))
+        if name in _IMPURE - _BEGINNINGS.get(path, set())
+        or name not in sys.stdlib_module_names | ours
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("package", ["common", "gateway", "scheduler", "worker"])

@@ -54,7 +54,7 @@ def test_int8_is_what_bitsandbytes_stores():
     torch.testing.assert_close(stored.SCB.flatten() / 127, ours.row_scale, rtol=1e-3, atol=0)
 
 
-@pytest.mark.parametrize("shape", [(192, 576), (576, 1536)])
+@pytest.mark.parametrize("shape", [(192, 576), (576, 1536), (1, 100)])
 @pytest.mark.parametrize("kind", ["int8", "float32", "bfloat16"])
 def test_a_row_has_the_same_bits_in_every_batch(shape, kind):
     """Among 1 to 300 rows, at any place, a row's result is the one it has alone."""

@@ -8,7 +8,7 @@ import transformers
 
 from common.domain import Quantization
 from tests.support.drive_runner import Stream, drive
-from tests.support.tiny_models import FAMILIES, VOCAB_SIZE, make_tiny_model
+from tests.support.tiny_models import FAMILIES, MIXTURES, VOCAB_SIZE, make_tiny_model
 from worker.engine.model_settings import ModelSettings
 from worker.model.load import load_model
 
@@ -28,7 +28,7 @@ def expected_tokens(model, prompt, max_tokens):
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES + MIXTURES)
 def test_greedy_tokens_equal_generate(family, tmp_path):
     """20 prompts that arrive one after another and share steps give exactly the tokens of generate."""
     folder = make_tiny_model(family, tmp_path / family)

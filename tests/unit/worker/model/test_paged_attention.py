@@ -32,9 +32,7 @@ def reference(query, keys, values, start, window):
 
 def make_cache(kv_heads, window, num_blocks, block_size):
     shape = LayerShape(kv_heads, DIM, VALUE_DIM, window)
-    return PagedCache(
-        [shape], num_blocks=num_blocks, block_size=block_size, dtype=torch.float32, device=CPU
-    )
+    return PagedCache([shape], num_blocks=num_blocks, block_size=block_size, dtype=torch.float32)
 
 
 def attend(cache, rows, query, key, value):

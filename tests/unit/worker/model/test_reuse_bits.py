@@ -9,7 +9,7 @@ from common.domain import Quantization, SamplingParams, StopConditions
 from common.prefix_keys import root_key
 from tests.support.engines import TEXTS
 from tests.support.fake_clock import FakeClock
-from tests.support.tiny_models import FAMILIES, VOCAB_SIZE, make_tiny_model
+from tests.support.tiny_models import FAMILIES, MIXTURES, VOCAB_SIZE, make_tiny_model
 from worker.engine.block_store import PagedRunner
 from worker.engine.engine import Engine
 from worker.engine.job import Job, Ticket
@@ -22,7 +22,7 @@ from worker.sampling.sampler import sample
 pytestmark = pytest.mark.timeout(180)
 
 LEAN = ("llama", "qwen2-window", "qwen3")
-KINDS = [(RunnerKind.GENERIC, family) for family in FAMILIES]
+KINDS = [(RunnerKind.GENERIC, family) for family in FAMILIES + MIXTURES]
 try:
     instruction_sets()
     KINDS += [(RunnerKind.LEAN, family) for family in LEAN]
