@@ -19,7 +19,6 @@ from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.messages import Owning, Recovered
 from scheduler.settlements import Due, EndedEntry
-from scheduler.waiting_room import WaitingRoom
 
 
 class Arrivals:
@@ -29,13 +28,11 @@ class Arrivals:
         self,
         led: LedPartition,
         ending: Ending,
-        waiting_room: WaitingRoom,
         checkpoints: Checkpoints,
     ) -> None:
         """Into this partition."""
         self._led = led
         self._ending = ending
-        self._waiting_room = waiting_room
         self._checkpoints = checkpoints
 
     def entries_read(self, entries: list[InboxEntry]) -> None:
@@ -151,7 +148,7 @@ class Arrivals:
             self._ending.fail(request, stalled())
         else:
             led.alarms.set(request.deadline_s, DeadlineDue(request.key))
-            self._waiting_room.admit(request)
+            led.enqueue(request)
 
 
 def _ended(purpose: Owning) -> EndedEntry:

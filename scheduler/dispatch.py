@@ -13,7 +13,7 @@ from common.wire import orders
 from common.wire.orders import Assignment, OpenedBody
 from common.wire.records import UndecodableError
 from scheduler.ending import Ending
-from scheduler.failures import no_worker, undecodable
+from scheduler.failures import no_equal_worker, no_worker, revision_left, undecodable
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.messages import Batch, Taking
@@ -61,10 +61,19 @@ class Dispatch:
                 self._ending.fail(led.requests[request_id], no_worker())
             else:
                 self.look_again_s = min(grace_ends_s, self.look_again_s or grace_ends_s)
+        for request_id in planned.given_up:
+            self._give_up(led.requests[request_id])
         for picks in planned.assignments:
             self._take(picks, now_s)
         for preemption in planned.preemptions:
             self._preempt(preemption)
+
+    def _give_up(self, request: LedRequest) -> None:
+        """The workers that it waits for do not come back."""
+        if request.progress.next_seq:
+            self._ending.fail(request, no_equal_worker())
+        else:
+            self._ending.fail(request, revision_left(request.header.model_revision))
 
     def _preempt(self, preemption: Preemption) -> None:
         """Ask a worker to give a request back; it returns like any other that was given back."""
