@@ -56,5 +56,7 @@ class AioChannels(TargetChannels[grpc.aio.Channel]):
 
     def _new(self, address: str) -> grpc.aio.Channel:
         if self._credentials is None:
-            return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        return grpc.aio.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
+            return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS, self._compression)
+        return grpc.aio.secure_channel(
+            address, self._credentials, CHANNEL_OPTIONS, self._compression
+        )

@@ -51,5 +51,5 @@ class Channels(TargetChannels[grpc.Channel]):
 
     def _new(self, address: str) -> grpc.Channel:
         if self._credentials is None:
-            return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-        return grpc.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
+            return grpc.insecure_channel(address, CHANNEL_OPTIONS, self._compression)
+        return grpc.secure_channel(address, self._credentials, CHANNEL_OPTIONS, self._compression)

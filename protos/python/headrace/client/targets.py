@@ -17,12 +17,17 @@ class TargetChannels(ABC, Generic[_Channel]):
     """Opens channels, knows which one is in use, and moves on when it fails. Safe to share between threads."""
 
     def __init__(
-        self, targets: Targets, credentials: grpc.ChannelCredentials | None, metadata: Metadata
+        self,
+        targets: Targets,
+        credentials: grpc.ChannelCredentials | None,
+        metadata: Metadata,
+        compression: grpc.Compression | None = None,
     ) -> None:
         """Opens nothing yet, so that it may be made outside a loop; ``metadata`` goes with every call."""
         self._targets = targets
         self._metadata = metadata
         self._credentials = credentials
+        self._compression = compression
         self._lock = threading.Lock()
         self._open: dict[int, _Channel] = {}
         self.current = 0
