@@ -233,7 +233,7 @@ class Gateway:
         if method.startswith(f"/{ADMIN}/"):
             self._callers.require_operator(pairs)
         else:
-            await self._callers.of_pairs(pairs, None)
+            await self._callers.require_known(pairs)
 
     async def _state_health(self) -> None:
         """Ready while Redis answers; a model while a worker serves it."""

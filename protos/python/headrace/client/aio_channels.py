@@ -32,12 +32,17 @@ class AioChannels:
         self._metadata = metadata
         self._credentials = credentials
         self._open: dict[int, grpc.aio.Channel] = {}
+        self._stubs: dict[grpc.aio.Channel, InferenceServiceAsyncStub] = {}
         self.current = 0
         self._closed = False
 
     def inference(self) -> "InferenceServiceAsyncStub":
-        """The stub of the target in use."""
-        return InferenceServiceStub(self._channel())
+        """The stub of the target in use, made once for each channel."""
+        channel = self._channel()
+        stub = self._stubs.get(channel)
+        if stub is None:
+            stub = self._stubs[channel] = InferenceServiceStub(channel)
+        return stub
 
     def admin(self) -> "AdminServiceAsyncStub":
         """The stub of the target in use."""

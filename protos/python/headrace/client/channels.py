@@ -29,12 +29,17 @@ class Channels:
         self._credentials = credentials
         self._lock = threading.Lock()
         self._open: dict[int, grpc.Channel] = {}
+        self._stubs: dict[grpc.Channel, InferenceServiceStub] = {}
         self.current = 0
         self._closed = False
 
     def inference(self) -> InferenceServiceStub:
-        """The stub of the target in use."""
-        return InferenceServiceStub(self._channel())
+        """The stub of the target in use, made once for each channel."""
+        channel = self._channel()
+        stub = self._stubs.get(channel)
+        if stub is None:
+            stub = self._stubs[channel] = InferenceServiceStub(channel)
+        return stub
 
     def admin(self) -> AdminServiceStub:
         """The stub of the target in use."""
