@@ -91,8 +91,8 @@ class Gateway:
             trace_content=settings.trace_content,
             audit_content=settings.audit_content,
         )
-        self._catalogue = Catalogue(node, log)
-        self._views = QueueViews(node, self._catalogue, log)
+        self._views = QueueViews(node, log)
+        self._catalogue = Catalogue(node, self._views, log)
         self.tokenizer = PromptTokenizer(
             settings.tokenizer_threads, load_filters(settings.input_filters, "--input-filters")
         )
@@ -123,7 +123,6 @@ class Gateway:
                 ("read own log", self._relay.readers.own.run()),
                 ("keep alive", self._relay.run()),
                 ("models", self._catalogue.run()),
-                ("snapshots", self._views.run()),
                 ("health", self._health.follow()),
                 ("state health", self._state_health()),
                 ("http", http.run()),

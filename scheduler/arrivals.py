@@ -20,7 +20,6 @@ from scheduler.led_request import LedRequest
 from scheduler.messages import EntriesRead, Owning, Recovered
 from scheduler.newcomers import Newcomers
 from scheduler.settlements import Due, EndedEntry
-from scheduler.waiting_room import WaitingRoom
 
 
 class Arrivals:
@@ -30,14 +29,12 @@ class Arrivals:
         self,
         led: LedPartition,
         ending: Ending,
-        waiting_room: WaitingRoom,
         checkpoints: Checkpoints,
         newcomers: Newcomers,
     ) -> None:
         """Into this partition."""
         self._led = led
         self._ending = ending
-        self._waiting_room = waiting_room
         self._checkpoints = checkpoints
         self._newcomers = newcomers
 
@@ -156,7 +153,7 @@ class Arrivals:
             self._ending.fail(request, stalled())
         else:
             led.alarms.set(request.deadline_s, DeadlineDue(request.key))
-            self._waiting_room.admit(request)
+            led.enqueue(request)
 
 
 def _ended(purpose: Owning) -> EndedEntry:

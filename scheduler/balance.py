@@ -30,6 +30,11 @@ class Balance:
         """Partitions that are enough."""
         return max(1, -(-self._num_partitions // self._num_schedulers))
 
+    @property
+    def only_led(self) -> Partition | None:
+        """The partition that this scheduler leads, if it leads just one."""
+        return self._led[0] if len(self._led) == 1 else None
+
     def look(self, num_schedulers: int, num_partitions: int) -> Partition | None:
         """So many live, and so many there are; answers a partition that should be given away now."""
         self._num_schedulers = max(1, num_schedulers)

@@ -10,6 +10,7 @@ from common.streams import cards, schedulers
 from common.streams.node import Node
 from scheduler.balance import Balance
 from scheduler.campaign import Campaign
+from scheduler.partition_counts import PartitionCounts
 
 POLL_INTERVAL_S = 1.0
 _TIMEOUT_S = 2.0
@@ -25,14 +26,14 @@ class Campaigns:
         *,
         scheduler_id: str,
         balance: Balance,
-        num_partitions: int,
+        counts: PartitionCounts,
         stopping: asyncio.Event,
         log: Log,
     ) -> None:
-        """``num_partitions`` of each model, or more where the store says so."""
+        """``counts`` says how many partitions each model has."""
         self._node = node
         self._begin = begin
-        self._num_partitions = num_partitions
+        self._counts = counts
         self._stopping = stopping
         self._log = log
         self._announced: set[str] = set()
@@ -68,17 +69,14 @@ class Campaigns:
         try:
             models = {*await cards.read_index(self._node, bound_s=_TIMEOUT_S), *self._announced}
             for model in sorted(models):
-                await cards.raise_partition_count(
-                    self._node, model, self._num_partitions, bound_s=_TIMEOUT_S
-                )
-                count = await cards.partition_count(self._node, model, bound_s=_TIMEOUT_S)
+                count = await self._counts.of(model)
                 found += [Partition(model, index) for index in range(count)]
         except Unavailable:
             self._log.warning("models unknown", error=self._node.last_error)
         return [partition for partition in found if partition not in self._campaigns]
 
     async def _spread(self, num_partitions: int) -> None:
-        """Give a partition away where this scheduler leads more than its share."""
+        """Give a partition away where this scheduler leads more than its share, or add one where that cannot help."""
         try:
             num_schedulers = await schedulers.sign_of_life(
                 self._node, self._scheduler_id, bound_s=_TIMEOUT_S
@@ -89,6 +87,7 @@ class Campaigns:
         if surplus is not None:
             self._log.info("more than a share is led", given_away=str(surplus))
             self._campaigns[surplus].leave()
+        await self._counts.look(num_schedulers)
 
     async def _say_goodbye(self) -> None:
         try:

@@ -4,6 +4,7 @@ plan ──▶ pick ──▶ take (one round trip per batch) ──▶ Assign
 """
 
 import secrets
+from collections.abc import Iterable
 
 from common.domain import FinishReason
 from common.request_status import RequestStatus
@@ -20,7 +21,7 @@ from common.wire import orders
 from common.wire.orders import Assignment, OpenedBody
 from common.wire.records import UndecodableError
 from scheduler.ending import Ending
-from scheduler.failures import no_worker, undecodable
+from scheduler.failures import no_equal_worker, no_worker, revision_left, undecodable
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
@@ -65,21 +66,32 @@ class Dispatch:
         """Expire, refuse, and take what was picked."""
         led = self._led
         self.look_again_s = planned.look_again_s
-        for request_id, why in planned.expired.items():
-            if not led.requests[request_id].is_newcomer:
-                self._ending.expire(led.requests[request_id], why)
+        for request in self._ours(planned.expired):
+            self._ending.expire(request, planned.expired[request.key])
         grace_ends_s = led.led_since_s + _NO_WORKER_GRACE_S
-        for request_id in planned.refused:
-            if led.requests[request_id].is_newcomer:
-                continue
+        for request in self._ours(planned.refused):
             if now_s >= grace_ends_s:
-                self._ending.fail(led.requests[request_id], no_worker())
+                self._ending.fail(request, no_worker())
             else:
                 self.look_again_s = min(grace_ends_s, self.look_again_s or grace_ends_s)
+        for request in self._ours(planned.given_up):
+            self._give_up(request)
         for picks in planned.assignments:
             self._take(picks, now_s)
         for preemption in planned.preemptions:
             self._preempt(preemption)
+
+    def _ours(self, request_ids: Iterable[str]) -> list[LedRequest]:
+        """Whose end may be decided here: of newcomers only what starts them, the rest once they are owned."""
+        requests = [self._led.requests[request_id] for request_id in request_ids]
+        return [request for request in requests if not request.is_newcomer]
+
+    def _give_up(self, request: LedRequest) -> None:
+        """The workers that it waits for do not come back."""
+        if request.progress.next_seq:
+            self._ending.fail(request, no_equal_worker())
+        else:
+            self._ending.fail(request, revision_left(request.header.model_revision))
 
     def _preempt(self, preemption: Preemption) -> None:
         """Ask a worker to give a request back; it returns like any other that was given back."""

@@ -11,7 +11,7 @@ from common.streams.wake import DrainOrder
 from common.wire.orders import OpenedBody
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
-from scheduler.log_writer import Appended
+from scheduler.log_writer import Appended, TailLost
 from scheduler.record_writer import Answered
 from scheduler.worker_registry.events import SessionEvent
 
@@ -114,5 +114,12 @@ class DrainOrdered:
 
 
 Message = (
-    EntriesRead | WritesAnswered | Appended | Recovered | Beaten | DrainOrdered | SessionEvent
+    EntriesRead
+    | WritesAnswered
+    | Appended
+    | TailLost
+    | Recovered
+    | Beaten
+    | DrainOrdered
+    | SessionEvent
 )

@@ -18,8 +18,10 @@ from scheduler.balance import Balance
 from scheduler.campaign import Campaign
 from scheduler.campaigns import Campaigns
 from scheduler.gauges import PartitionGauges
+from scheduler.growth import GrowthRule
 from scheduler.leadership import Leadership, Services
 from scheduler.lease import HeldLease
+from scheduler.partition_counts import PartitionCounts
 from scheduler.settings import SchedulerSettings
 from scheduler.telemetry import begin_counters
 from scheduler.worker_registry.doors import Doors
@@ -101,8 +103,21 @@ class Scheduler:
             self._campaign,
             scheduler_id=identity.scheduler_id,
             balance=self._balance,
-            num_partitions=settings.partitions,
+            counts=self._partition_counts(settings),
             stopping=runtime.stopping,
+            log=self.services.log,
+        )
+
+    def _partition_counts(self, settings: SchedulerSettings) -> PartitionCounts:
+        return PartitionCounts(
+            self._node,
+            self._balance,
+            least=settings.partitions,
+            rule=GrowthRule(
+                settings.max_partitions, settings.growth_cpu_share, settings.growth_after_s
+            ),
+            num_workers=self.doors.num_workers,
+            clock=self.services.clock,
             log=self.services.log,
         )
 

@@ -41,6 +41,19 @@ class SchedulerSettings(ServiceSettings, ServerTlsSettings, VaultSettings):
     partitions: int = setting(
         1, help="partitions of each model; raises the number, never lowers it", check=at_least(1)
     )
+    max_partitions: int = setting(
+        1,
+        help="partitions that a model may grow to while its leader is short of CPU time; never lowers it",
+        check=at_least(1),
+    )
+    growth_cpu_share: float = setting(
+        0.8, help="share of a core beyond which a leader is short of CPU time", check=above(0)
+    )
+    growth_after_s: float = setting(
+        10.0,
+        help="seconds for which it has to be short of it before a partition is added",
+        check=above(0),
+    )
     batch_window_ms: float = setting(
         0.0, help="longest wait to fill a batch of similar lengths, under load", check=at_least(0)
     )
@@ -72,7 +85,7 @@ class SchedulerSettings(ServiceSettings, ServerTlsSettings, VaultSettings):
     )
     resume_wait_s: float = setting(
         120.0,
-        help="seconds a started request waits for a worker with equal numerics before it fails",
+        help="seconds a request waits for a worker with its numerics or its revision, when those have left, before it fails",
         check=above(0),
     )
     metric_tenants: tuple[str, ...] = setting(

@@ -91,7 +91,8 @@ class Snapshot:
             if not serving:
                 reason = "no worker"
             elif not fits:
-                reason = "no worker with equal numerics"
+                wanted = "with equal numerics" if request.is_started else "of its revision"
+                reason = f"no worker {wanted}"
             elif request.alone:
                 reason = "quarantine: waits for a worker of its own"
             else:

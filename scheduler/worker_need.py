@@ -1,8 +1,9 @@
 """Which partition of a model needs a worker of this one more: a pure rule over what all leaders' snapshots say.
 
 1. An idle worker goes where most waits for each worker, once the oldest has waited for a moment.
-2. An idle one that is not the last goes where there is none.
-3. A busy one goes where there is none and requests have waited for long: with fewer workers than partitions the
+2. One that is not the last goes where there is none, an idle one at once, else a busy one that was here for a slice
+   of time: gateways send no requests to a partition without workers, so nothing that waits there would ask for one.
+3. The last one goes where there is none and requests have waited for long: with fewer workers than partitions the
    workers go round, in slices of time, and nobody waits for ever.
 
 Where several could give, the one with most workers does (the lowest index among equals), so that one gives and not all.
@@ -50,8 +51,8 @@ def wanted_move(own: Need, others: Sequence[Need], *, has_idle: bool) -> Move | 
     if not without or not _gives(own, others):
         return None
     neediest = max(without, key=lambda one: (one.oldest_age_s, -one.partition.index))
-    if has_idle and own.num_workers > 1:
-        return Move(neediest, from_work=False)
+    if own.num_workers > 1:
+        return Move(neediest, from_work=not has_idle)
     if neediest.num_waiting and neediest.oldest_age_s >= SLICE_S:
         return Move(neediest, from_work=True)
     return None

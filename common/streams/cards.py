@@ -1,7 +1,8 @@
 """Model cards: what gateways and schedulers know of a model without having its files."""
 
 from common import keys
-from common.streams.node import Node
+from common.streams.node import Node, decoded
+from common.streams.scripts import ScriptCall, run_script
 
 
 async def store_card(node: Node, model: str, revision: str, card: bytes) -> None:
@@ -55,14 +56,11 @@ async def partition_count(node: Node, model: str, *, bound_s: float | None = Non
 
 async def raise_partition_count(
     node: Node, model: str, count: int, *, bound_s: float | None = None
-) -> None:
-    """Set the number of partitions if that does not shrink it.
+) -> int:
+    """Let a model have ``count`` partitions at least; answers how many it has.
 
     Raises:
-        Unavailable: no definite answer within ``bound_s``.
+        Unavailable: no definite answer within ``bound_s``; repeating it is harmless.
     """
-    current = await partition_count(node, model, bound_s=bound_s)
-    if count > current:
-        await node.call(
-            lambda client: client.hset(keys.partition_counts(), model, count), bound_s=bound_s
-        )
+    call = ScriptCall("raise_partitions", [keys.partition_counts()], [model, count])
+    return int(decoded(await run_script(node, call, bound_s=bound_s))[0])

@@ -46,6 +46,16 @@ def parse_body(data: bytes) -> pb.RequestBody:
         raise UndecodableError(f"request body: {error}") from error
 
 
+def most_tokens(data: bytes) -> int:
+    """How many tokens a request may have, over all choices, by its stored body.
+
+    Raises:
+        UndecodableError: the bytes are no body.
+    """
+    body = parse_body(data)
+    return body.stop.max_tokens * max(1, body.sampling.n)
+
+
 def request_from_body(body: pb.RequestBody) -> GenerationRequest:
     """The request that a body holds."""
     return GenerationRequest(

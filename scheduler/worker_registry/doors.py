@@ -52,6 +52,11 @@ class Doors:
         door = None if promised is None else self._doors.get(promised)
         return door or self.neediest(model)
 
+    def num_workers(self, partition: Partition) -> int:
+        """Workers of a partition; none where it is not led here."""
+        door = self._doors.get(partition)
+        return 0 if door is None else door.num_workers()
+
     def neediest(self, model: str) -> Door | None:
         """The model's partition led here with the longest backlog for each worker; without any, with fewest workers."""
         doors = [door for door in self._doors.values() if door.partition.model == model]

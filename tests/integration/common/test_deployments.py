@@ -233,7 +233,8 @@ async def test_leases_snapshots_and_cards(node: Node):
     assert await cards.has_card(node, "m", "r")
     assert await cards.read_index(node) == {"m": "r"}
     assert await cards.read_card(node, "m", "r") == b"card"
-    await cards.raise_partition_count(node, "m", 3)
+    assert await cards.raise_partition_count(node, "m", 3) == 3
+    assert await cards.raise_partition_count(node, "m", 2) == 3
     assert await cards.partition_count(node, "m") == 3
 
 

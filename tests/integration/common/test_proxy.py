@@ -146,7 +146,7 @@ async def _others(node: Node, write: Write[Any]) -> list[Any]:
     await write("renew_lease", leases.renew_gateway(node, "g", bound_s=10))
     await write("DEL", leases.release_gateway(node, "g", bound_s=10))
     await write("SET", cards.store_card(node, "m", "r", b"card"))
-    await write("HSET", cards.raise_partition_count(node, "m", 2))
+    learned.append(await write("raise_partitions", cards.raise_partition_count(node, "m", 2)))
     await write("SET", snapshots.store_snapshot(node, PARTITION, b"s"))
     await write(
         "XADD", wake.order_drain(node, PARTITION, wake.DrainOrder("w", "i", 5), bound_s=10)

@@ -7,7 +7,7 @@ import pytest
 from common.domain import Partition, RequestId
 from common.streams import cards, leases
 from common.streams.node import Node
-from tests.integration.scheduler.fake_gateway import eventually_empty, know_the_model, serving
+from tests.integration.scheduler.fake_gateway import eventually_empty, serving
 from tests.integration.scheduler.fake_worker import MODEL, FakeWorker, expected, working
 from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
@@ -30,18 +30,6 @@ async def leaders_become(node: Node, wanted: list[str], within_s: float = 20) ->
                 found = ["" if lease is None else lease.address for lease in held]
     except TimeoutError:
         raise AssertionError(f"led from {found}, not from {wanted}") from None
-
-
-async def test_leads_spread_and_move_when_a_leader_dies(redis_server: RedisServer, node: Node):
-    """The second scheduler gets half of what the first leads; when the first dies, it gets the rest."""
-    await know_the_model(node)
-    url = redis_server.url
-    async with scheduling(url, "s1", partitions=2) as first:
-        await leaders_become(node, [first.address] * 2)
-        async with scheduling(url, "s2", partitions=2) as second:
-            await leaders_become(node, [first.address, second.address])
-            await first.die()
-            await leaders_become(node, [second.address] * 2)
 
 
 async def test_requests_in_flight_survive_a_lead_that_is_given_away(

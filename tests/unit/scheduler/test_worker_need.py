@@ -36,6 +36,15 @@ def test_the_richest_gives_to_who_has_none():
     assert wanted_move(need(0, workers=1), [empty], has_idle=True) is None
 
 
+def test_a_new_partition_gets_a_worker_though_all_are_busy():
+    """Nothing waits there, because gateways know that nobody serves it: it was added to be used."""
+    empty = need(1, workers=0)
+    assert wanted_move(need(0, waiting=9, workers=2), [empty], has_idle=False) == Move(
+        empty, from_work=True
+    )
+    assert wanted_move(need(0, waiting=9, workers=1), [empty], has_idle=False) is None
+
+
 def test_requests_without_any_worker_get_one_in_the_end():
     """With one busy worker for two partitions it goes round."""
     starving = need(1, waiting=1, age_s=SLICE_S, workers=0)

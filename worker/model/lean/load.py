@@ -50,7 +50,7 @@ def load_lean(
         block_bytes=bytes_of_block,
         context_tokens=context_tokens,
         activation_bytes=scratch_bytes(spec, settings.max_batch_tokens, settings.max_seqs),
-        device=device,
+        shares={device: 1.0},
     )
     pool_mib = size.num_blocks * bytes_of_block // MIB
     progress(f"KV pool of {size.num_blocks} blocks, {pool_mib} MiB ({size.reason})")
