@@ -59,7 +59,7 @@ class Dispatch:
         self._unpark()
         if not led.queue and not led.queue.kept.is_running:
             return Plan()
-        views = [worker.view(led.queue.lengths) for worker in led.workers.values()]
+        views = [worker.view(led.queue.lengths, now_s) for worker in led.workers.values()]
         return plan(led.queue, views, now_s)
 
     def carry_out(self, planned: Plan, now_s: float) -> None:

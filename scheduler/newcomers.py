@@ -31,7 +31,8 @@ class Newcomers:
         led = self._led
         if led.is_taking_in:
             return 0
-        views = (worker.view(led.queue.lengths) for worker in led.workers.values())
+        now_s = led.clock()
+        views = (worker.view(led.queue.lengths, now_s) for worker in led.workers.values())
         return sum(view.free_seqs for view in views if not view.draining)
 
     def welcome(self, request_id: RequestId, entry: InboxEntry, num_free: int) -> bool:
