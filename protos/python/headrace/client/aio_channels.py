@@ -25,8 +25,8 @@ class AioChannels(TargetChannels[grpc.aio.Channel]):
     """Channels of grpc.aio; each opens inside the loop."""
 
     def inference(self) -> "InferenceServiceAsyncStub":
-        """The stub of the target in use."""
-        return InferenceServiceStub(self._channel())
+        """The stub of the target in use, made once for each channel."""
+        return self._kept(InferenceServiceStub)
 
     def admin(self) -> "AdminServiceAsyncStub":
         """The stub of the target in use."""

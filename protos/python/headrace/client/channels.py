@@ -20,8 +20,8 @@ class Channels(TargetChannels[grpc.Channel]):
     """Channels of grpc, for threads."""
 
     def inference(self) -> InferenceServiceStub:
-        """The stub of the target in use."""
-        return InferenceServiceStub(self._channel())
+        """The stub of the target in use, made once for each channel."""
+        return self._kept(InferenceServiceStub)
 
     def admin(self) -> AdminServiceStub:
         """The stub of the target in use."""

@@ -2,7 +2,8 @@
 
 import threading
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import grpc
 
@@ -30,6 +31,7 @@ class TargetChannels(ABC, Generic[_Channel]):
         self._compression = compression
         self._lock = threading.Lock()
         self._open: dict[int, _Channel] = {}
+        self._stubs: dict[_Channel, Any] = {}
         self.current = 0
         self._closed = False
 
@@ -58,12 +60,20 @@ class TargetChannels(ABC, Generic[_Channel]):
                 self._open[self.current] = self._new(self._targets.addresses[self.current])
             return self._open[self.current]
 
+    def _kept(self, make: Callable[[_Channel], object]) -> Any:
+        """The stub of the target in use; ``make`` is always the same. Making one costs a good part of a call."""
+        channel = self._channel()
+        if channel not in self._stubs:
+            self._stubs[channel] = make(channel)
+        return self._stubs[channel]
+
     def _take_all(self) -> list[_Channel]:
         """All that are open, to be closed; no other is opened from now on."""
         with self._lock:
             self._closed = True
             channels = list(self._open.values())
             self._open.clear()
+            self._stubs.clear()
         return channels
 
     @abstractmethod
