@@ -10,6 +10,7 @@ import grpc
 from google.protobuf.message import Message
 
 from headrace.client.admin import Admin
+from headrace.client.aio_client import AsyncClient
 from headrace.client.channels import Channels
 from headrace.client.connection import (
     LOOK_UP_TIMEOUT_S,
@@ -181,6 +182,17 @@ class Client:
         """Describes one model."""
         request = pb.GetModelRequest(model=name)
         return self._unary(self._channels.inference().GetModel, request).model
+
+    def for_asyncio(self) -> AsyncClient:
+        """A client for asyncio of the same targets, with the same key, credentials and limits; the caller closes it."""
+        channels = self._channels
+        return AsyncClient(
+            channels.targets.addresses,
+            timeout_s=self._timeout_s,
+            metadata=channels.base_metadata,
+            credentials=channels.credentials,
+            compression=channels.compression,
+        )
 
     def close(self) -> None:
         """Closes all connections; running calls end as cancelled."""
