@@ -18,10 +18,11 @@ class RunnerKind(StrEnum):
 
 
 class KvDtype(StrEnum):
-    """How keys and values are stored: ``auto`` is what the model computes in."""
+    """How keys and values are stored: ``model`` is what the model computes in, ``auto`` that, but int8 on the lean decoder."""
 
     AUTO = "auto"
     INT8 = "int8"
+    MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class ModelSettings:
     ``model``, ``quantization`` from a checkpoint that is quantized (else int8), ``dtype`` from the checkpoint, ``kv_blocks`` from ``kv_memory_mb``, that from measured memory,
     ``context_tokens`` from the checkpoint, ``threads`` from the machine, ``model_cache`` (where converted checkpoints are
     kept) from the home folder. ``device`` is a torch device, or ``auto``: CUDA where there is one, else the CPU.
-    ``max_seqs`` and ``max_batch_tokens`` bound the largest step, which warm-up and memory measurement have to try.
+    ``device_map`` spreads the model over accelerators (``worker.model.placement``); ``compile_layers`` has torch compile it:
+    both are the generic runner's. ``max_seqs`` and ``max_batch_tokens`` bound the largest step, which warm-up and memory measurement have to try.
     """
 
     model: str = DEFAULT_MODEL
@@ -49,8 +51,15 @@ class ModelSettings:
     max_batch_tokens: int = 512
     threads: int | None = None
     device: str = "auto"
+    device_map: str | None = None
+    compile_layers: bool = False
     model_cache: str | None = None
     runner: RunnerKind = RunnerKind.AUTO
+
+    @property
+    def wants_generic(self) -> bool:
+        """Whether something is asked for that only the generic runner does."""
+        return self.compile_layers or self.device_map is not None
 
     @property
     def storage(self) -> Quantization:
