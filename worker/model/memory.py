@@ -60,7 +60,7 @@ def pool_size(
     Raises:
         ModelDoesNotFit: what was asked for is not there, or one request of full length would not fit.
     """
-    free = available_bytes(device) - activation_bytes
+    free = available_bytes(device) - activation_bytes - settings.promised_bytes
     if settings.kv_blocks is not None:
         size = PoolSize(settings.kv_blocks, "kv_blocks")
     elif settings.kv_memory_mb is not None:
