@@ -35,7 +35,7 @@ chaos: venv ## faults of every kind under load, for MINUTES; SEED replays a run 
 soak: venv ## one engine on a tiny pool, everything at once, for MINUTES (20); SEED replays, SOAK_FLAGS as --kind lean
 	@$(BIN)/python -m tests.soak $(if $(filter file,$(origin MINUTES)),,--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(SOAK_FLAGS)
 
-fuzz: venv ## thousands of broken and odd messages over gRPC and HTTP (CI runs a few dozen of each)
+fuzz: venv ## tens of thousands of broken and odd messages, guided by coverage too; prints their number (CI: less)
 	@$(BIN)/pytest tests/fuzz --hypothesis-profile=fuzz
 
 test-unit: venv ## the pure and fast tests alone

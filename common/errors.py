@@ -9,7 +9,7 @@
     ├── QuotaExceeded                  RESOURCE_EXHAUSTED    QUOTA_EXCEEDED            (retry helps, where it says when)
     ├── AlreadyExists                  ALREADY_EXISTS        IDEMPOTENCY_KEY_REUSED
     ├── QueueFull                      RESOURCE_EXHAUSTED    QUEUE_FULL                (retry helps)
-    ├── Unavailable                    UNAVAILABLE           NO_WORKER | QUEUE_UNAVAILABLE | SHUTTING_DOWN … (retry helps)
+    ├── Unavailable                    UNAVAILABLE           NO_WORKER | REVISION_LEFT | SHUTTING_DOWN …     (retry helps)
     ├── DeadlineExceeded               DEADLINE_EXCEEDED     DEADLINE_EXCEEDED, stage in metadata
     ├── Cancelled                      CANCELLED             CANCELLED
     └── InternalFailure                INTERNAL              POISON_REQUEST | TAKEOVERS_WITHOUT_PROGRESS | NUMERIC …
@@ -27,6 +27,9 @@ INVALID_REQUEST = "INVALID_REQUEST"
 """The reason where fields were refused and nothing more can be said of them together."""
 POISON_REQUEST = "POISON_REQUEST"
 """The reason of a request that was set aside because workers died of it."""
+DAMAGED_LOG = "DAMAGED_LOG"
+UNDECODABLE_RECORD = "UNDECODABLE_RECORD"
+"""The reasons of requests of which something that was stored is missing or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

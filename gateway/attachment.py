@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 from common import keys
 from common.clock import monotonic_s
 from common.domain import RequestId
-from common.errors import FieldViolation, InvalidRequest
+from common.errors import DAMAGED_LOG, UNDECODABLE_RECORD, FieldViolation, InvalidRequest
 from common.request_status import RequestStatus
 from common.streams.following import Record, follow
 from common.streams.node import Node
 from common.wire import vocabulary
 from common.wire.public import AcceptedFacts
 from common.wire.records import UndecodableError
-from common.wire.request import parse_body
+from common.wire.request import most_tokens, parse_body
 from gateway.generation import Opened
 from gateway.lookup import Lookup, request_not_found
 from gateway.relay.history import checkpoint_of, result_of, unreadable
@@ -21,6 +21,7 @@ from gateway.relay.mailbox import Mailbox
 from gateway.relay.relay import Relay
 
 _BOUND_S = 2.0
+_DAMAGED = frozenset({DAMAGED_LOG, UNDECODABLE_RECORD})
 _GIVEN_UP = frozenset({RequestStatus.CANCELLED, RequestStatus.EXPIRED})
 
 
@@ -52,7 +53,7 @@ class Attachment:
         """A follower of a request that was just looked up, and may be followed by who looked.
 
         Raises:
-            HeadraceError: it is not there any more, cannot be read now, or ended before so many tokens.
+            HeadraceError: it is not there any more, cannot be read now, or has not so many tokens.
         """
         name = self._relay.new_name()
         mailbox = Mailbox(record.prompt_tokens, from_seq)
@@ -86,19 +87,24 @@ class Attachment:
 def check_from_seq(record: Record, from_seq: int) -> None:
     """Nobody waits for tokens that will not be.
 
-    A request that ended early may have fewer tokens on record than its client was given, if Redis lost some: such a
-    client is told how it ended. One that finished has them all.
+    What a running request has logged is no bound: after a fail-over its client may know more than Redis, until its
+    leader has written it again. One that failed over what is stored may lack tokens that its client was given: such a
+    client is told how it ended.
 
     Raises:
-        InvalidRequest: ``from_seq`` lies behind the last token.
-        InternalFailure: what is stored cannot be read.
+        InvalidRequest: ``from_seq`` lies behind the last token, or behind the last that there may be.
+        InternalFailure: the result cannot be read.
+        UndecodableError: the body cannot (``accepted_facts`` says so first).
     """
     result = result_of(record)
-    if result is None or record.status is not RequestStatus.FINISHED:
+    if result is None:
+        most, what = most_tokens(record.body), "that the request may have"
+    elif result.failure is not None and result.failure.reason in _DAMAGED:
         return
-    most = result.progress.next_seq
+    else:
+        most, what = result.progress.next_seq, f"of the request, which is {record.status}"
     if from_seq > most:
-        text = f"must be at most {most}, the tokens that the request has, is {from_seq}"
+        text = f"must be at most {most}, the tokens {what}, is {from_seq}"
         raise InvalidRequest([FieldViolation("from_seq", text)])
 
 

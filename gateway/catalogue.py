@@ -16,12 +16,12 @@ from common.model_card import ModelCard
 from common.streams import cards
 from common.streams.aliases import read_aliases
 from common.streams.node import Node
-from common.streams.snapshots import read_snapshot
 from common.wire.aliases import decode_alias
 from common.wire.card import decode_card
 from common.wire.records import UndecodableError
-from common.wire.snapshot import PartitionStatus, decode_status
+from common.wire.snapshot import PartitionStatus
 from gateway.model import BadCard, Model, build_model
+from gateway.queue_views import QueueViews
 from gateway.revision import partitions_serving, served_revision
 
 # With the two seconds of an admission, a caller learns within about three that Redis is away.
@@ -32,9 +32,10 @@ REFRESH_S = 1.0
 class Catalogue:
     """Models by name, at the revision that new requests get, and names that point at models."""
 
-    def __init__(self, node: Node, log: Log) -> None:
-        """Knows nothing before the first refresh."""
+    def __init__(self, node: Node, views: QueueViews, log: Log) -> None:
+        """Knows nothing before the first refresh; ``views`` are looked at with each."""
         self._node = node
+        self._views = views
         self._log = log
         self._models: dict[str, Model] = {}
         self._aliases: dict[str, Alias] = {}
@@ -147,6 +148,7 @@ class Catalogue:
             try:
                 async with self._refreshing:
                     await self._load()
+                    self._views.looked_at(self.models)
             except Unavailable:
                 self._log.debug("models not refreshed", error=self._node.last_error)
             await asyncio.sleep(REFRESH_S)
@@ -185,7 +187,7 @@ class Catalogue:
         count = self._models[name].num_partitions
         model = self._pinned.get((name, revision)) or await self._build(name, revision)
         if model is not None:
-            views = await self._views(name, count)
+            views = self._kept_views(name, count)
             self._pinned[name, revision] = replace(
                 model,
                 num_partitions=count,
@@ -194,7 +196,9 @@ class Catalogue:
 
     async def _refresh(self, name: str, newest: str) -> None:
         count = await cards.partition_count(self._node, name, bound_s=_LOOKUP_BOUND_S)
-        views = await self._views(name, count)
+        for index in range(count):
+            await self._look_at(Partition(name, index))
+        views = self._kept_views(name, count)
         served = served_revision(newest, views)
         model = self._models.get(name)
         if model is None or model.card.revision != served.revision:
@@ -207,20 +211,18 @@ class Catalogue:
                 num_waiting=sum(view.num_waiting for view in views.values()),
             )
 
-    async def _views(self, name: str, num_partitions: int) -> Mapping[int, PartitionStatus]:
+    async def _look_at(self, partition: Partition) -> None:
+        try:
+            await self._views.look(partition)
+        except Unavailable:  # what was seen last stands: it is no reason not to know the model
+            self._log.debug("snapshot not read", partition=str(partition))
+
+    def _kept_views(self, name: str, num_partitions: int) -> Mapping[int, PartitionStatus]:
         return {
             index: view
             for index in range(num_partitions)
-            if (view := await self._view(Partition(name, index))) is not None
+            if (view := self._views.view(Partition(name, index))) is not None
         }
-
-    async def _view(self, partition: Partition) -> PartitionStatus | None:
-        """The leader's snapshot; None where there is none to be had: it is no reason not to know the model."""
-        try:
-            data = await read_snapshot(self._node, partition, bound_s=_LOOKUP_BOUND_S)
-            return None if data is None else decode_status(data)
-        except (Unavailable, UndecodableError):
-            return None
 
     async def _build(self, name: str, revision: str) -> Model | None:
         if (name, revision) in self._broken:

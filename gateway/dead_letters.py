@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from common.domain import Partition, RequestId, TraceContext
-from common.errors import FieldViolation, InternalFailure, InvalidRequest, NotFound
+from common.errors import (
+    UNDECODABLE_RECORD,
+    FieldViolation,
+    InternalFailure,
+    InvalidRequest,
+    NotFound,
+)
 from common.logs import Log
 from common.streams.dead_letters import DeadLetter, find_letter, read_letters
 from common.streams.node import Node
@@ -132,7 +138,7 @@ class DeadLetters:
             request = request_from_body(parse_body(letter.body))
         except (UndecodableError, KeyError, ValueError):
             raise InternalFailure(
-                "the stored body cannot be read", reason="UNDECODABLE_RECORD"
+                "the stored body cannot be read", reason=UNDECODABLE_RECORD
             ) from None
         renewed = replace(request, request_id=str(request_id), resumable=True, trace=trace)
         prepared = Prepared(request_id, renewed, max(_MIN_BUDGET_S, letter.budget_ms / 1000))

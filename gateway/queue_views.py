@@ -1,4 +1,8 @@
-"""What the leaders' snapshots say, looked at each second: for retry delays, positions and operators, never decisions."""
+"""What the leaders' snapshots say, kept once for everybody: which revision is served, retry delays, positions, operators.
+
+``Catalogue`` looks at all of them each second. They are a second old, so they lead to preferences and advice; what a
+request may do is decided where its state is.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,11 +14,9 @@ from common.streams.node import Node
 from common.streams.snapshots import read_snapshot
 from common.wire.records import UndecodableError
 from common.wire.snapshot import PartitionStatus, decode_status
-from gateway.catalogue import Catalogue
 from gateway.model import Model
 
 _READ_BOUND_S = 1.0
-_INTERVAL_S = 1.0
 _MIN_RETRY_S, _MAX_RETRY_S = 0.1, 60.0
 # A refused caller comes back when so much of the queue has gone; all at once would be refused again.
 _SHARE_THAT_HAS_TO_GO = 0.1
@@ -23,10 +25,9 @@ _SHARE_THAT_HAS_TO_GO = 0.1
 class QueueViews:
     """The newest snapshot of each partition of each model."""
 
-    def __init__(self, node: Node, catalogue: Catalogue, log: Log) -> None:
+    def __init__(self, node: Node, log: Log) -> None:
         """Knows nothing before the first look."""
         self._node = node
-        self._catalogue = catalogue
         self._log = log
         self._views: dict[Partition, PartitionStatus] = {}
         self._looked = asyncio.Event()
@@ -73,25 +74,10 @@ class QueueViews:
         """Set when everything was looked at again."""
         return self._looked
 
-    async def run(self) -> None:
-        """Look until cancelled."""
-        while True:
-            try:
-                await self.look_at_all()
-            except Unavailable:
-                self._log.debug("snapshots not read", error=self._node.last_error)
-            await asyncio.sleep(_INTERVAL_S)
-
-    async def look_at_all(self) -> None:
-        """One look at every partition.
-
-        Raises:
-            Unavailable: Redis cannot be reached.
-        """
-        known = [p for model in self._catalogue.models for p in partitions_of(model)]
-        for partition in known:
-            await self.look(partition)
-        for gone in self._views.keys() - set(known):
+    def looked_at(self, models: Sequence[Model]) -> None:
+        """All partitions of these, which are all models, have just been looked at."""
+        known = {partition for model in models for partition in partitions_of(model)}
+        for gone in self._views.keys() - known:
             del self._views[gone]
         looked, self._looked = self._looked, asyncio.Event()
         looked.set()

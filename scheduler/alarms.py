@@ -21,14 +21,6 @@ class CancelOverdue:
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeOverdue:
-    """A started request has found no equal worker for as long as it may wait."""
-
-    request_id: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
 class LossDecided:
     """A worker had its time to come back."""
 
@@ -36,7 +28,7 @@ class LossDecided:
     incarnation: str
 
 
-Alarm = DeadlineDue | CancelOverdue | ResumeOverdue | LossDecided
+Alarm = DeadlineDue | CancelOverdue | LossDecided
 
 
 class Alarms:

@@ -2,7 +2,9 @@
 
 from common.domain import FinishReason
 from common.errors import (
+    DAMAGED_LOG,
     POISON_REQUEST,
+    UNDECODABLE_RECORD,
     Cancelled,
     DeadlineExceeded,
     InternalFailure,
@@ -47,13 +49,13 @@ def failure_of_end(reason: FinishReason, *, stage: str, cause: str = "") -> Fail
 def undecodable(what: str) -> Failure:
     """Stored bytes of the request do not decode."""
     return failure_of(
-        InternalFailure(f"the stored {what} cannot be read", reason="UNDECODABLE_RECORD")
+        InternalFailure(f"the stored {what} cannot be read", reason=UNDECODABLE_RECORD)
     )
 
 
 def damaged_log() -> Failure:
     """Tokens are missing in the log: going on would change what was delivered."""
-    return failure_of(InternalFailure("the reply log has a gap", reason="DAMAGED_LOG"))
+    return failure_of(InternalFailure("the reply log has a gap", reason=DAMAGED_LOG))
 
 
 def poison() -> Failure:
@@ -81,6 +83,17 @@ def no_equal_worker() -> Failure:
     return failure_of(
         Unavailable(
             "no worker with equal numerics to go on with the request", reason="NO_EQUAL_WORKER"
+        )
+    )
+
+
+def revision_left(revision: str) -> Failure:
+    """All workers of its model revision have left, and others serve the model."""
+    return failure_of(
+        Unavailable(
+            f"no worker serves revision {revision} any more; asked again, the request gets one that is served",
+            reason="REVISION_LEFT",
+            metadata={"model_revision": revision},
         )
     )
 

@@ -2,6 +2,9 @@
 
 An append of unknown outcome is repeated with the same bytes until the answer is definite; the log may then hold it
 twice, and readers skip what they know (``common.log_fold``).
+
+A log that has lost its end takes nothing more until its requests have been written again from the leader's memory
+(``scheduler.lost_tail``): so no reader ever finds later tokens in front of earlier ones.
 """
 
 import asyncio
@@ -31,6 +34,13 @@ class Appended:
     unmarked: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class TailLost:
+    """Redis has lost the log's end: the writer waits for ``restore``."""
+
+    log: str
+
+
 class LogWriter:
     """The backlog of one log; ``run`` writes it."""
 
@@ -39,12 +49,12 @@ class LogWriter:
         node: Node,
         log: str,
         lease: HeldLease,
-        post: Callable[[Appended], None],
+        post: Callable[[Appended | TailLost], None],
         *,
         on_append: Callable[[float], None],
         clock: Clock = monotonic_s,
     ) -> None:
-        """``post`` hears of each confirmed append, ``on_append`` how long it took."""
+        """``post`` hears of each confirmed append and of a lost end, ``on_append`` how long an append took."""
         self._node = node
         self._log = log
         self._lease = lease
@@ -53,6 +63,9 @@ class LogWriter:
         self._clock = clock
         self._backlog: list[LogRecord] = []
         self._marks: dict[str, int | None] = {}
+        self._last_id = ""
+        self._is_torn = False
+        self._held: list[Sequence[LogRecord]] = []
         self._wanted = asyncio.Event()
         self._is_writing = False
         self._is_closed = False
@@ -66,7 +79,11 @@ class LogWriter:
     def is_idle(self) -> bool:
         """Whether nothing is to be written or being written. A mark that would go with the next append is nothing:
         without one the log only keeps a little more."""
-        return not (self._backlog or None in self._marks.values() or self._is_writing)
+        return not (self._has_work or self._is_torn or self._is_writing)
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._held or self._backlog or None in self._marks.values())
 
     def add(self, records: Iterable[LogRecord]) -> None:
         """Write these, in order."""
@@ -82,6 +99,12 @@ class LogWriter:
         self._marks[name] = None
         self._wanted.set()
 
+    def restore(self, held: Iterable[Sequence[LogRecord]]) -> None:
+        """After ``TailLost``: write these first, an append each; they were confirmed before and are not again."""
+        self._held = [records for records in held if records]
+        self._is_torn = False
+        self._wanted.set()
+
     def close(self) -> None:
         """Let ``run`` return once nothing is left."""
         self._is_closed = True
@@ -92,18 +115,37 @@ class LogWriter:
         while not (self._is_closed and self.is_idle):
             await self._wanted.wait()
             self._wanted.clear()
-            while self._backlog or None in self._marks.values():
+            while self._has_work and not self._is_torn:
                 await self._write_once()
 
     async def _write_once(self) -> None:
-        records, self._backlog = self._backlog[:_MAX_RECORDS], self._backlog[_MAX_RECORDS:]
+        written: Sequence[LogRecord]
+        records: list[LogRecord] = []
+        if self._held:
+            written = self._held.pop(0)
+        else:
+            records, self._backlog = self._backlog[:_MAX_RECORDS], self._backlog[_MAX_RECORDS:]
+            written = merged(records)
         marks, self._marks = self._marks, {}
         self._is_writing = True
-        payload = encode_log_batch(merged(records)) if records else b""
-        log_id = await self._append(payload, marks)
+        payload = encode_log_batch(written) if written else b""
+        try:
+            log_id = await self._append(payload, marks)
+        except reply_log.LostTailError:
+            self._tear(records, marks)
+        else:
+            unmarked = [name for name, position_ms in marks.items() if position_ms is None]
+            self._post(Appended(self._log, log_id, records, unmarked))
         self._is_writing = False
-        unmarked = [name for name, position_ms in marks.items() if position_ms is None]
-        self._post(Appended(self._log, log_id, records, unmarked))
+
+    def _tear(self, records: list[LogRecord], marks: dict[str, int | None]) -> None:
+        """What was not taken is still to be written, once the log holds again what comes before it."""
+        self._backlog[:0] = records
+        self._marks = marks | self._marks
+        self._held = []
+        self._last_id = ""
+        self._is_torn = True
+        self._post(TailLost(self._log))
 
     async def _append(self, payload: bytes, marks: dict[str, int | None]) -> str:
         while True:
@@ -111,11 +153,17 @@ class LogWriter:
             started_s = self._clock()
             try:
                 log_id = await reply_log.append(
-                    self._node, self._log, payload, marks, bound_s=self._lease.remaining_s
+                    self._node,
+                    self._log,
+                    payload,
+                    marks,
+                    last=self._last_id,
+                    bound_s=self._lease.remaining_s,
                 )
             except Unavailable:
                 continue  # the same bytes again, for as long as the lease can be held
             self._on_append(self._clock() - started_s)
+            self._last_id = log_id or self._last_id
             return log_id
 
 

@@ -1,11 +1,11 @@
 """The log writers of a partition, one for each gateway that has open requests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from common.records import LogRecord
 from common.streams.node import Node
 from scheduler.lease import HeldLease
-from scheduler.log_writer import Appended, LogWriter
+from scheduler.log_writer import Appended, LogWriter, TailLost
 from scheduler.owned_tasks import OwnedTasks
 
 
@@ -16,7 +16,7 @@ class LogWriters:
         self,
         node: Node,
         lease: HeldLease,
-        post: Callable[[Appended], None],
+        post: Callable[[Appended | TailLost], None],
         *,
         max_backlog: int,
         on_append: Callable[[float], None],
@@ -55,6 +55,10 @@ class LogWriters:
     def unmark(self, log: str, request_id: str) -> None:
         """The request has ended: the log need not keep anything for it."""
         self._writer(log).unmark(request_id)
+
+    def restore(self, log: str, held: Iterable[Sequence[LogRecord]]) -> None:
+        """Write these before all else: the log's tail is lost."""
+        self._writer(log).restore(held)
 
     def is_congested(self, log: str) -> bool:
         """Whether the log takes appends more slowly than they come."""

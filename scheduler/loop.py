@@ -5,7 +5,7 @@ Everything that waits for somebody (inbox, records, logs, workers, clocks) runs 
 
 import asyncio
 
-from scheduler.alarms import Alarm, CancelOverdue, DeadlineDue, LossDecided, ResumeOverdue
+from scheduler.alarms import Alarm, CancelOverdue, DeadlineDue, LossDecided
 from scheduler.arrivals import Arrivals
 from scheduler.beats import Beats
 from scheduler.checkpoints import Checkpoints
@@ -13,7 +13,8 @@ from scheduler.dispatch import Dispatch
 from scheduler.drains import Drains
 from scheduler.ending import Ending
 from scheduler.led_partition import LedPartition
-from scheduler.log_writer import Appended
+from scheduler.log_writer import Appended, TailLost
+from scheduler.lost_tail import write_again
 from scheduler.mailbox import Mailbox
 from scheduler.messages import (
     Beaten,
@@ -28,10 +29,10 @@ from scheduler.messages import (
     Taking,
     WritesAnswered,
 )
+from scheduler.newcomers import Newcomers
 from scheduler.output import Output
 from scheduler.returns import Returns
 from scheduler.settle import Settle
-from scheduler.waiting_room import WaitingRoom
 from scheduler.worker_registry.events import SessionEnded, SessionOpened, SessionSaid
 from scheduler.workers import Workers
 
@@ -47,11 +48,11 @@ class PartitionLoop:
         self._led = led
         self._mailbox = mailbox
         self._ending = Ending(led)
-        self._waiting_room = WaitingRoom(led, self._ending)
         self._checkpoints = Checkpoints(led)
-        self._arrivals = Arrivals(led, self._ending, self._waiting_room, self._checkpoints)
-        self._returns = Returns(led, self._ending, self._waiting_room)
-        self._dispatch = Dispatch(led, self._ending, self._returns)
+        self._newcomers = Newcomers(led)
+        self._arrivals = Arrivals(led, self._ending, self._checkpoints, self._newcomers)
+        self._returns = Returns(led, self._ending)
+        self._dispatch = Dispatch(led, self._ending, self._returns, self._newcomers)
         self._settle = Settle(led, self._returns, self._checkpoints)
         self._workers = Workers(led, Output(led, self._returns), self._returns, drains)
         self._beats = Beats(led, self._ending)
@@ -71,6 +72,7 @@ class PartitionLoop:
             self._ring(alarm)
         planned = self._dispatch.plan(now_s)
         self._dispatch.carry_out(planned, now_s)
+        self._newcomers.own_rest()
         self._settle.settle()
         self._note_quiet()
 
@@ -100,12 +102,12 @@ class PartitionLoop:
         match message:
             case SessionSaid():
                 self._workers.said(message)
-            case Appended():
-                self._settle.appended(message)
+            case Appended() | TailLost():
+                self._logged(message)
             case WritesAnswered():
                 self._answered(message)
             case EntriesRead():
-                self._arrivals.entries_read(list(message.entries))
+                self._arrivals.entries_read(message)
             case Recovered():
                 self._arrivals.recovered(message)
             case Beaten():
@@ -116,6 +118,12 @@ class PartitionLoop:
                 self._workers.ended(message)
             case DrainOrdered():
                 self._workers.drain(message)
+
+    def _logged(self, message: Appended | TailLost) -> None:
+        if isinstance(message, TailLost):
+            write_again(self._led, message.log)
+        else:
+            self._settle.appended(message)
 
     def _answered(self, message: WritesAnswered) -> None:
         now_s = self._led.clock()
@@ -138,7 +146,5 @@ class PartitionLoop:
                 self._ending.deadline_due(alarm)
             case CancelOverdue():
                 self._ending.cancel_overdue(alarm)
-            case ResumeOverdue():
-                self._waiting_room.resume_overdue(alarm)
             case LossDecided():
                 self._workers.loss_decided(alarm)

@@ -11,7 +11,7 @@ from common.streams.wake import DrainOrder
 from common.wire.orders import OpenedBody
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
-from scheduler.log_writer import Appended
+from scheduler.log_writer import Appended, TailLost
 from scheduler.record_writer import Answered
 from scheduler.worker_registry.events import SessionEvent
 
@@ -75,9 +75,10 @@ Purpose = Owning | Taking | Requeuing | Checkpointing | Finishing
 
 @dataclass(frozen=True, slots=True)
 class EntriesRead:
-    """Inbox entries, some of them perhaps known."""
+    """Inbox entries, some of them perhaps known; ``are_new``: nobody has read them before."""
 
     entries: Sequence[InboxEntry]
+    are_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,5 +114,12 @@ class DrainOrdered:
 
 
 Message = (
-    EntriesRead | WritesAnswered | Appended | Recovered | Beaten | DrainOrdered | SessionEvent
+    EntriesRead
+    | WritesAnswered
+    | Appended
+    | TailLost
+    | Recovered
+    | Beaten
+    | DrainOrdered
+    | SessionEvent
 )

@@ -12,7 +12,6 @@ from scheduler.failures import MAX_WORKER_LOSSES, poison
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.messages import Requeuing
-from scheduler.waiting_room import WaitingRoom
 
 _MAX_OUTCOME_CHARS = 100
 
@@ -20,11 +19,10 @@ _MAX_OUTCOME_CHARS = 100
 class Returns:
     """Puts requests back."""
 
-    def __init__(self, led: LedPartition, ending: Ending, waiting_room: WaitingRoom) -> None:
+    def __init__(self, led: LedPartition, ending: Ending) -> None:
         """Of this partition."""
         self._led = led
         self._ending = ending
-        self._waiting_room = waiting_room
 
     def give_back(self, request: LedRequest, outcome: str) -> None:
         """No worker runs it any more; ``outcome`` says how its attempt ended."""
@@ -58,7 +56,7 @@ class Returns:
             led.telemetry.log.error("poison request", request_id=request.key)
             self._ending.fail(request, poison())
         else:
-            self._waiting_room.admit(request)
+            self._led.enqueue(request)
 
     def absolve(self, request: LedRequest) -> None:
         """The worker that was taken for dead is back: one loss less, wherever the request is by now."""

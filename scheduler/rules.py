@@ -12,7 +12,9 @@ def planning_settings(
 ) -> PlanningSettings:
     """The rules that are on, with the weights as they are now."""
     planning = PlanningSettings(
-        batch_window_ms=settings.batch_window_ms, tenant_weights=tenant_weights
+        batch_window_ms=settings.batch_window_ms,
+        tenant_weights=tenant_weights,
+        unserved_wait_s=settings.resume_wait_s,
     )
     if not settings.length_buckets:
         planning = replace(planning, bucket_bounds=())

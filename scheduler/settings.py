@@ -85,7 +85,7 @@ class SchedulerSettings(ServiceSettings, ServerTlsSettings, VaultSettings):
     )
     resume_wait_s: float = setting(
         120.0,
-        help="seconds a started request waits for a worker with equal numerics before it fails",
+        help="seconds a request waits for a worker with its numerics or its revision, when those have left, before it fails",
         check=above(0),
     )
     metric_tenants: tuple[str, ...] = setting(

@@ -83,7 +83,7 @@ class Snapshot:
 
     def _positions(self) -> list[QueuePosition]:
         led = self._led
-        views = [worker.view(led.queue.lengths) for worker in led.workers.values()]
+        views = [worker.view(led.queue.lengths, led.clock()) for worker in led.workers.values()]
         serving = [view for view in views if not view.draining]
         found: list[QueuePosition] = []
         for position, request in enumerate(order_of_service(led.queue, NUM_POSITIONS)):
@@ -91,7 +91,8 @@ class Snapshot:
             if not serving:
                 reason = "no worker"
             elif not fits:
-                reason = "no worker with equal numerics"
+                wanted = "with equal numerics" if request.is_started else "of its revision"
+                reason = f"no worker {wanted}"
             elif request.alone:
                 reason = "quarantine: waits for a worker of its own"
             else:

@@ -61,9 +61,17 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
     double_quant: bool = setting(False, help="quantize the scales of nf4 and fp4 too")
     dtype: str | None = setting(None, help="float32, bfloat16 or float16; default by machine")
     kv_dtype: KvDtype = setting(
-        KvDtype.AUTO, help="how keys and values are stored; int8 halves them"
+        KvDtype.AUTO, help="how keys and values are stored; default int8 on the lean decoder"
     )
     device: str = setting("auto", help="a torch device; auto takes CUDA where there is one")
+    device_map: str | None = setting(
+        None,
+        help="spread the model: auto, balanced, sequential, a JSON object of devices by module, or a file of it",
+    )
+    compile: bool = setting(
+        False,
+        help="have torch compile the generic runner's layers: slower starts, faster steps if it is not quantized",
+    )
     model_cache: str | None = setting(None, help="folder of converted checkpoints")
     max_seqs: int = setting(64, help="most sequences at once", check=at_least(1))
     max_batch_tokens: int = setting(512, help="most tokens of one step", check=at_least(1))
@@ -166,6 +174,10 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
             yield "--max-batch-tokens: must be at least --max-seqs, or sequences would wait in turn"
         if self.check_quality is not None and self.engine is EngineKind.SIMULATED:
             yield "--check-quality: there is no model in the simulated engine"
+        if self.compile and self.device_map is not None:
+            yield "--compile: not together with --device-map"
+        if self.runner is RunnerKind.LEAN and self.for_model.wants_generic:
+            yield "--runner lean: --compile and --device-map are the generic runner's"
         if self.kv_blocks is not None and self.kv_memory_mb is not None:
             yield "--kv-memory-mb: --kv-blocks says it already"
         if self.fault and not self.allow_faults:
@@ -213,6 +225,8 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
             max_batch_tokens=self.max_batch_tokens,
             threads=self.threads,
             device=self.device,
+            device_map=self.device_map,
+            compile_layers=self.compile,
             model_cache=self.model_cache,
             runner=self.runner,
         )
@@ -229,6 +243,8 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
             dtype=None,
             kv_blocks=None,
             kv_memory_mb=self.draft_kv_memory_mb,
+            device_map=None,
+            compile_layers=False,
             runner=RunnerKind.AUTO,
         )
 

@@ -93,6 +93,8 @@ def _settings(address: Address, socket_timeout_s: float) -> dict[str, Any]:
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "socket_keepalive": True,
         "max_connections": _MAX_CONNECTIONS,
+        # The library would tell its version: a user of Redis' ACL need not be allowed to.
+        "driver_info": None,
         # Our own loop repeats calls (Node.call): a retry inside the library would hide how often.
         "retry": Retry(NoBackoff(), 0),
     }

@@ -14,6 +14,10 @@ from common.streams.vault import Sealed
 _PAGE = 256
 
 
+class LostTailError(Exception):
+    """The log does not hold an append that was confirmed: Redis has lost the log's end, and nothing was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """One append: its position and its payload."""
@@ -39,11 +43,17 @@ async def append(
     payload: bytes,
     marks: Mapping[str, int | None],
     *,
+    last: str = "",
     bound_s: float | None = None,
 ) -> str:
     """Append ``payload`` (nothing when empty), move marks (None removes one), trim; answers the new id or ''.
 
-    Repeated with the same bytes until the answer is definite: readers skip what they know.
+    Repeated with the same bytes until the answer is definite: readers skip what they know. ``last`` is the id of the
+    caller's last confirmed append, if it has to be there still.
+
+    Raises:
+        LostTailError: it is not.
+        Unavailable: no definite answer within ``bound_s``.
     """
     pairs = [fact for name, ms in marks.items() for fact in (name, "" if ms is None else ms)]
     answer = await run_script(
@@ -51,11 +61,14 @@ async def append(
         ScriptCall(
             "append",
             [keys.reply_log(log), keys.log_marks(log)],
-            [Sealed(payload), keys.LOG_TTL_MS, *pairs],
+            [Sealed(payload), keys.LOG_TTL_MS, last, *pairs],
         ),
         bound_s=bound_s,
     )
-    return decoded(answer)[0]
+    (log_id,) = decoded(answer)
+    if log_id == "lost":
+        raise LostTailError(log)
+    return log_id
 
 
 async def read_on(node: Node, log: str, after: str) -> list[LogEntry]:

@@ -138,9 +138,12 @@ def decode_status(data: bytes) -> PartitionStatus:
         UndecodableError: the bytes are no snapshot.
     """
     try:
-        message = pb.PartitionStatus.FromString(data)
-    except DecodeError as error:
+        return _status_from_pb(pb.PartitionStatus.FromString(data))
+    except (DecodeError, KeyError) as error:
         raise UndecodableError(f"snapshot: {error}") from error
+
+
+def _status_from_pb(message: pb.PartitionStatus) -> PartitionStatus:
     return PartitionStatus(
         partition=Partition(message.model, message.partition),
         leader=message.leader,

@@ -9,6 +9,7 @@
     window      6  how long a busy worker's batch may wait to fill
     fit         7  what a worker's credits allow
     picks          the next request for a worker, by all of the above
+    unserved   10  what no worker serves any more
     quarantine     who runs alone, and on which worker; which one is kept for that (``kept``)
     lanes          the order itself, kept sorted so that no plan ever sorts
 

@@ -103,6 +103,13 @@ class Lane:
             self.overdue.remove(entry.key)
         self.impatient.pop(entry.request.request_id, None)
 
+    @property
+    def request_ids(self) -> Iterator[str]:
+        """All requests, class by class."""
+        for of_class in self.classes.values():
+            for _, _, entry in of_class.in_due_order():
+                yield entry.request.request_id
+
     def mark_overdue(self, entry: Entry) -> None:
         """An entry's patience has run out."""
         entry.is_overdue = True
@@ -120,5 +127,10 @@ class Lane:
 
     def num_before(self, entry: Entry) -> int:
         """About how many requests of this lane go before one that waits here."""
-        higher = sum(self.classes[p].num_waiting for p in Priority if p > entry.request.priority)
-        return higher + self.classes[entry.request.priority].num_before(entry)
+        of_class = self.classes[entry.request.priority]
+        others = self.most_before(entry.request.priority) - (of_class.num_waiting - 1)
+        return others + of_class.num_before(entry)
+
+    def most_before(self, level: Priority) -> int:
+        """How many requests of this lane go before one of a class that waits here, wherever in its class it stands."""
+        return sum(self.classes[p].num_waiting for p in Priority if p >= level) - 1

@@ -52,9 +52,14 @@ class Pace:
         """A step computed so many prompt tokens."""
         self._prefill.add(tokens, took_s)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether starts were observed for long enough to say how long a request waits."""
+        return self._starts.time_s >= _MIN_OBSERVED_S and self._starts.amount > 0
+
     def wait_s(self, num_before: float) -> float | None:
         """How long a request with so many before it probably waits; None: nobody knows."""
-        if self._starts.time_s < _MIN_OBSERVED_S or not self._starts.amount:
+        if not self.is_known:
             return None
         return (num_before + 1) * self._starts.time_s / self._starts.amount
 

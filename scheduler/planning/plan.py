@@ -4,18 +4,19 @@ A plan changes nothing but counters: whoever carries it out removes what it carr
 """
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from common.domain import Priority
 from scheduler.planning.fit import Room, WorkerView
+from scheduler.planning.lanes import Lane
 from scheduler.planning.open_order import OpenOrder, lanes_without_worker
 from scheduler.planning.picks import Batch, Pick, Picks
 from scheduler.planning.placement import better_room
 from scheduler.planning.preempt import Preemption, plan_preemptions
 from scheduler.planning.quarantine import pick_alone
 from scheduler.planning.queue import WaitingQueue
-from scheduler.planning.waiting import Entry
+from scheduler.planning.waiting import Entry, LaneKey
 from scheduler.planning.window import WaitUntil
 
 __all__ = ["Assignment", "Pick", "Plan", "Preemption", "WorkerView", "plan"]
@@ -37,16 +38,17 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now. ``expired`` (and why) and ``refused`` are named again until they are removed from the queue.
+    """What to do now. ``expired`` (and why), ``refused`` and ``given_up`` are named again until they leave the queue.
 
-    ``refused`` did not want to be held and no worker serves them. ``look_again_s`` is when time alone changes
-    the plan; None: only events will.
+    ``refused`` did not want to be held and no worker serves them; ``given_up`` waited for long for workers that are gone.
+    ``look_again_s`` is when time alone changes the plan; None: only events will.
     """
 
     assignments: tuple[Assignment, ...] = ()
     preemptions: tuple[Preemption, ...] = ()
     expired: Mapping[str, str] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
+    given_up: tuple[str, ...] = ()
     look_again_s: float | None = None
 
 
@@ -55,15 +57,18 @@ def plan(queue: WaitingQueue, workers: Sequence[WorkerView], now_s: float) -> Pl
     queue.age(now_s)
     expired = queue.expire(now_s)
     serving = [worker for worker in workers if not worker.draining]
-    refused = _refused(queue, serving, expired)
-    made = _Making(queue, serving, frozenset((*expired, *refused)), now_s)
+    unserved = list(lanes_without_worker(queue, serving))
+    refused = _refused(unserved, expired)
+    given_up = _given_up(queue, unserved, {*expired, *refused}, now_s, has_workers=bool(serving))
+    made = _Making(queue, serving, frozenset((*expired, *refused, *given_up)), now_s)
     made.assign()
     picked = {pick.request_id for batch in made.batches.values() for pick in batch.picks}
     expired = {**expired, **queue.expire_waiting(picked, now_s)}
     made.preempt(expired)
-    num_left = len(queue) - len(picked) - len(expired) - len(refused)
+    num_left = len(queue) - len(picked) - len(expired) - len(refused) - len(given_up)
     queue.pace.look(now_s, is_backlogged=num_left > 0)
-    times = [at_s for at_s in (*made.times_s, queue.next_expiry_s()) if at_s is not None]
+    times_s = (*made.times_s, queue.next_expiry_s(), queue.unserved.next_s(now_s))
+    times = [at_s for at_s in times_s if at_s is not None]
     return Plan(
         tuple(
             Assignment(
@@ -74,20 +79,35 @@ def plan(queue: WaitingQueue, workers: Sequence[WorkerView], now_s: float) -> Pl
         tuple(made.preemptions),
         expired,
         refused,
+        given_up,
         min(times, default=None),
     )
 
 
 def _refused(
-    queue: WaitingQueue, serving: list[WorkerView], expired: Mapping[str, str]
+    unserved: Sequence[tuple[LaneKey, Lane]], expired: Mapping[str, str]
 ) -> tuple[str, ...]:
     return tuple(
         request_id
-        for key, lane in lanes_without_worker(queue, serving)
+        for key, lane in unserved
         # What has started waits for an equal worker: refusing it would throw away what is generated.
         if key.fingerprint is None
         for request_id in lane.impatient
         if request_id not in expired
+    )
+
+
+def _given_up(
+    queue: WaitingQueue,
+    unserved: Sequence[tuple[LaneKey, Lane]],
+    ended: Container[str],
+    now_s: float,
+    *,
+    has_workers: bool,
+) -> tuple[str, ...]:
+    lanes = queue.unserved.look(unserved, now_s, has_workers=has_workers)
+    return tuple(
+        request_id for lane in lanes for request_id in lane.request_ids if request_id not in ended
     )
 
 

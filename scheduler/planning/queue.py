@@ -19,6 +19,7 @@ from scheduler.planning.prefixes import PrefixIndex
 from scheduler.planning.recompute import RecomputeBudget
 from scheduler.planning.settings import PlanningSettings
 from scheduler.planning.timers import Timers
+from scheduler.planning.unserved import Unserved
 from scheduler.planning.waiting import Entry, LaneKey, WaitingRequest
 
 __all__ = ["WaitingQueue", "WaitingRequest"]
@@ -36,6 +37,7 @@ class WaitingQueue:
         self.pace = Pace()
         self.prefixes = PrefixIndex()
         self.recompute = RecomputeBudget(settings)
+        self.unserved = Unserved(settings)
         self.num_picked = 0
         self._entries: dict[str, Entry] = {}
         self._lanes: dict[LaneKey, Lane] = {}
@@ -169,17 +171,27 @@ class WaitingQueue:
         """Of those that were just looked at and are not ``picked``: who waits too long to make it, and why."""
         doubtful, self._doubtful = self._doubtful, []
         found: dict[str, str] = {}
+        if not self.pace.is_known:
+            return found
         for entry in doubtful:
-            request = entry.request
-            request_id = request.request_id
-            if request_id in picked:
+            request_id = entry.request.request_id
+            # How many are before it at most is known at once; where it really stands takes a search, which few need.
+            if request_id in picked or not self._is_late(entry, self._most_before(entry), now_s):
                 continue
-            verdict = check_deadline(
-                request, self._to_compute(request), self.num_before(entry), self.pace, now_s
-            )
-            if isinstance(verdict, Hopeless):
+            verdict = self._is_late(entry, self.num_before(entry), now_s)
+            if verdict is not None:
                 found[request_id] = self._expired[request_id] = verdict.reason
         return found
+
+    def _is_late(self, entry: Entry, num_before: int, now_s: float) -> Hopeless | None:
+        """Why a request cannot make its deadline behind so many; None: it can."""
+        request = entry.request
+        to_compute = self._to_compute(request)
+        verdict = check_deadline(request, to_compute, num_before, self.pace, now_s)
+        return verdict if isinstance(verdict, Hopeless) else None
+
+    def _most_before(self, entry: Entry) -> int:
+        return self._lanes[entry.request.lane_key].most_before(entry.request.priority)
 
     def next_expiry_s(self) -> float | None:
         """When the next request expires."""

@@ -35,7 +35,8 @@ class PlanningSettings:
     cost ``recompute_share`` of what is computed, after ``recompute_burst_tokens``.
     ``fairness_quantum_tokens`` is by how many weighted tokens tenants may differ before fairness goes before due
     times; ``tenant_weights`` are shares, 1 for whoever is not named. ``patience_s`` is the wait held tolerable in a class: behind it a request is overdue, and a request
-    without a deadline is ordered as if this were its deadline.
+    without a deadline is ordered as if this were its deadline. ``unserved_wait_s`` is how long what no worker serves
+    any more waits for one.
     """
 
     batch_window_ms: float = 0.0
@@ -55,6 +56,7 @@ class PlanningSettings:
     reserve_tokens: int = 128
     prefill_steps: int = 2
     patience_s: Mapping[Priority, float] = field(default_factory=_default_patience_s)
+    unserved_wait_s: float = 120.0
 
     def __post_init__(self) -> None:
         assert self.batch_window_ms >= 0, self

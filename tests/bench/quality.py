@@ -54,7 +54,7 @@ def variants(tokens: int) -> Iterator[tuple[str, LogitsOf]]:
     generic: Any = load_model(dataclasses.replace(base, runner=RunnerKind.GENERIC), lambda _: None)
     yield "int8, generic", generic.runner._decoder.reference
     for how in (Quantization.INT8, Quantization.Q4):
-        for kv in KvDtype:
+        for kv in (KvDtype.MODEL, KvDtype.INT8):
             lean = dataclasses.replace(
                 base, runner=RunnerKind.LEAN, quantization=how, kv_dtype=kv, max_seqs=tokens
             )

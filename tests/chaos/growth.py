@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.chaos.cluster import Cluster
+from tests.support.process_sizes import sizes_of
 
 _INTERVAL_S = 3.0
 # What a process takes while it starts, and caches that fill, say nothing.
@@ -66,7 +66,7 @@ class Growth:
         now_s = asyncio.get_running_loop().time()
         for name, pid in self._pids():
             try:
-                now = _read(pid)
+                now = sizes_of(pid)
             except OSError:
                 continue  # gone between the two looks
             life = self._lives.setdefault(pid, Life(name, pid))
@@ -99,10 +99,3 @@ class Growth:
             yield "redis", self._cluster.redis.pid
         except AssertionError:
             return  # killed at the moment
-
-
-def _read(pid: int) -> tuple[float, int]:
-    """Resident megabytes and open descriptors."""
-    folder = Path(f"/proc/{pid}")
-    pages = int((folder / "statm").read_text().split()[1])
-    return pages * 4096 / 2**20, len(list((folder / "fd").iterdir()))

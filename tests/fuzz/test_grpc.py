@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
+from tests.fuzz.tally import TRIED
 from tests.support.stack import Stack
 from tests.support.time_scale import scaled
 
@@ -82,6 +83,7 @@ def channel(stack: Stack) -> Iterator[grpc.Channel]:
 
 def send(channel: grpc.Channel, method: str, data: bytes, metadata=()) -> None:
     """Any status is right but those that say that we are wrong."""
+    TRIED["grpc"] += 1
     call = channel.unary_stream(f"/headrace.v1.InferenceService/{method}")
     try:
         for _ in call(data, timeout=scaled(20), metadata=metadata):

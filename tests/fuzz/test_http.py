@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.http.request_forms import CHAT, COMPLETION, NATIVE, TOKENIZE, Form
+from tests.fuzz.tally import TRIED
 from tests.support.stack import Stack
 from tests.support.time_scale import scaled
 
@@ -55,6 +56,7 @@ def bodies(draw: st.DrawFn, form: Form) -> dict[str, Any]:
 
 def exchange(stack: Stack, data: bytes, *, ends: bool = False) -> bytes:
     """What comes back until the server closes, or a whole answer is there."""
+    TRIED["http"] += 1
     parts = urlsplit(stack.gateways[0].endpoints["http"])
     with socket.create_connection((parts.hostname, parts.port), timeout=scaled(20)) as sock:
         sock.sendall(data)

@@ -11,6 +11,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from gateway.http.openapi import document
+from tests.fuzz.tally import TRIED
 from tests.support.stack import Stack
 from tests.support.time_scale import scaled
 
@@ -29,5 +30,6 @@ _CHECKS = [
 @settings(suppress_health_check=[*HealthCheck])
 def test_the_document_is_kept(stack: Stack, case: schemathesis.Case) -> None:
     """Valid and invalid requests alike: every answer is one that the document names."""
+    TRIED["openapi"] += 1
     url = stack.gateways[0].endpoints["http"]
     case.call_and_validate(base_url=url, checks=_CHECKS, timeout=scaled(30))

@@ -19,6 +19,7 @@ from headrace.client import Client, HeadraceError
 from tests.support.certificates import Certificates
 from tests.support.processes import ServiceProcess
 from tests.support.redis_server import RedisServer
+from tests.support.redis_user import documented_user
 from tests.support.stack import SIMULATED
 from tests.support.time_scale import scaled
 
@@ -36,9 +37,9 @@ def add_user(redis_server: RedisServer) -> None:
     """The user of Redis' ACL that docs/operations.md names."""
     import redis
 
-    rules = ("on", ">secret", "~hr:*", "+@all", "-@admin", "-@dangerous", "+info")
+    _, name, *rules = documented_user("secret").split()
     with redis.Redis.from_url(redis_server.url) as client:
-        client.execute_command("ACL", "SETUSER", "headrace", *rules)
+        client.execute_command("ACL", "SETUSER", name, *rules)
 
 
 def credentials(ca: Path, cert: Path | None = None, key: Path | None = None):

@@ -18,7 +18,12 @@ EVERYTHING = {
         "dashboards": True,
         "otlpEndpoint": "collector:4317",
     },
-    "gateway": {"autoscaling": {"enabled": True}, "settings": {"queue-max-requests": "500"}},
+    "encryption": {"enabled": True},
+    "gateway": {
+        "autoscaling": {"enabled": True},
+        "admin": {"allowFrom": [{"podSelector": {"matchLabels": {"app": "operators"}}}]},
+        "settings": {"queue-max-requests": "500"},
+    },
     "scheduler": {"settings": {"partitions": 2}},
     "models": {
         "image": "models:1",

@@ -83,12 +83,18 @@ def running_stack(
     environment: dict[str, str] | None = None,
     ready_within_s: float = 90,
     with_link: bool = False,
+    redis_options: Sequence[str] = (),
+    redis_url: str = "",
 ) -> Iterator[Stack]:
-    """A stack that serves; everything ends with the block. `more_workers`: flags of each further worker."""
+    """A stack that serves; everything ends with the block. `more_workers`: flags of each further worker.
+
+    `redis_url` is the services' way to it, where `redis_options` give it another than the usual one.
+    """
     ports = ("--grpc-port", "0", "--metrics-port", "0")
-    with contextlib.ExitStack() as exits, running_redis() as redis:
+    # Redis goes last: services that stop while it is away wait for it as long as they may.
+    with running_redis(options=redis_options) as redis, contextlib.ExitStack() as exits:
         stack = Stack(redis)
-        url = redis.url
+        url = redis_url or redis.url
         if with_link:
             stack.link = exits.enter_context(running_proxy(redis.port))
             url = f"redis://127.0.0.1:{stack.link.port}/0"

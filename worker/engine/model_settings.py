@@ -18,10 +18,11 @@ class RunnerKind(StrEnum):
 
 
 class KvDtype(StrEnum):
-    """How keys and values are stored: ``auto`` is what the model computes in."""
+    """How keys and values are stored: ``model`` is what the model computes in, ``auto`` that, but int8 on the lean decoder."""
 
     AUTO = "auto"
     INT8 = "int8"
+    MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class ModelSettings:
     ``context_tokens`` from the checkpoint, ``threads`` from the machine, ``model_cache`` (where converted checkpoints are
     kept) from the home folder. ``device`` is a torch device, or ``auto``: CUDA where there is one, else the CPU.
     ``promised_bytes`` of memory are somebody else's, though they look free.
-    ``max_seqs`` and ``max_batch_tokens`` bound the largest step, which warm-up and memory measurement have to try.
+    ``device_map`` spreads the model over accelerators (``worker.model.placement``); ``compile_layers`` has torch compile it:
+    both are the generic runner's. ``max_seqs`` and ``max_batch_tokens`` bound the largest step, which warm-up and memory measurement have to try.
     """
 
     model: str = DEFAULT_MODEL
@@ -50,9 +52,16 @@ class ModelSettings:
     max_batch_tokens: int = 512
     threads: int | None = None
     device: str = "auto"
+    device_map: str | None = None
+    compile_layers: bool = False
     model_cache: str | None = None
     runner: RunnerKind = RunnerKind.AUTO
     promised_bytes: int = 0
+
+    @property
+    def wants_generic(self) -> bool:
+        """Whether something is asked for that only the generic runner does."""
+        return self.compile_layers or self.device_map is not None
 
     @property
     def storage(self) -> Quantization:

@@ -27,6 +27,7 @@ class FoundLayers:
     shapes: dict[int, LayerShape] = field(default_factory=dict)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch has no types for it
 def paged_attention(
     module: torch.nn.Module,
     query: torch.Tensor,

@@ -21,7 +21,7 @@ def find_checkpoint(settings: ModelSettings, progress: Callable[[str], None]) ->
     Raises:
         ModelNotFound: the name leads nowhere.
     """
-    cache = Path(settings.model_cache) if settings.model_cache else _default_cache()
+    cache = cache_folder(settings)
     if settings.model == DEFAULT_MODEL:
         return converted(_packaged_gguf(), cache, progress)
     path = Path(settings.model).expanduser()
@@ -40,7 +40,10 @@ def find_checkpoint(settings: ModelSettings, progress: Callable[[str], None]) ->
         ) from error
 
 
-def _default_cache() -> Path:
+def cache_folder(settings: ModelSettings) -> Path:
+    """Where what is made of a model once is kept."""
+    if settings.model_cache:
+        return Path(settings.model_cache)
     return Path.home() / ".cache/headrace"
 
 

@@ -1,6 +1,7 @@
 """A loaded causal model as a function from a step's layout to logits."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ class Decoder:
     def __init__(self, model: Any) -> None:
         """``model`` must have passed ``check_model``."""
         self.model = model.eval()
+        self.is_compiled = False
         self.dtype: torch.dtype = model.get_input_embeddings().weight.dtype
         self.device: torch.device = model.get_input_embeddings().weight.device
         self._is_split = len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1
@@ -35,10 +37,12 @@ class Decoder:
 
     @torch.inference_mode()
     def reference(self, token_ids: Sequence[int]) -> torch.Tensor:
-        """Logits of one sequence [tokens, vocabulary] by the model's own attention."""
+        """Logits of one sequence [tokens, vocabulary] by the model's own attention, nothing of it compiled."""
         self.model.set_attn_implementation("eager")
         tokens = torch.tensor([list(token_ids)], device=self.device)
-        return self.model(input_ids=tokens, use_cache=False).logits[0]
+        as_it_is = torch.compiler.set_stance("force_eager") if self.is_compiled else nullcontext()
+        with as_it_is:
+            return self.model(input_ids=tokens, use_cache=False).logits[0]
 
     def logits(self, layout: StepLayout, rows: Sequence[int]) -> torch.Tensor:
         """Run the step; logits [rows, vocabulary] after the last token of each of ``rows``."""

@@ -20,6 +20,7 @@ from worker.model.errors import ModelRefused
 from worker.model.tiled_linear import Tile
 
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
+TileOf = Callable[[torch.Tensor], Tile | None]
 
 
 class Experts(nn.Module):
@@ -39,6 +40,7 @@ class Experts(nn.Module):
         self.down = _layers(source, "down_proj", make_linear)
         self.source = source
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch has no types for it
     def forward(
         self,
         hidden_states: torch.Tensor,
@@ -83,19 +85,25 @@ def has_experts(model: Any) -> bool:
     return next(_mixtures(model), None) is not None
 
 
-def replace_experts(model: Any, make_linear: MakeLinear, router_tile: Tile | None) -> None:
-    """Let each mixture of ``model`` compute as this module says; routers keep their numbers, tiled if a tile is given.
+def replace_experts(model: Any, make_linear: MakeLinear, tile_of: TileOf) -> None:
+    """Let each mixture of ``model`` compute as this module says; routers keep their numbers, tiled where a tile is given.
 
     Raises:
         ModelRefused: its experts are of a form that is not covered.
     """
     for parent, name, source in list(_mixtures(model)):
         setattr(parent, name, Experts(source, make_linear))
-        if router_tile is None:
-            continue
-        for beside, router in list(parent.named_children()):
-            if beside != name and _is_router(router):
-                setattr(parent, beside, TiledRouter(router, router_tile))
+        for beside, router in _children(parent):
+            if beside == name or not _is_router(router):
+                continue
+            tile = tile_of(router.weight)
+            if tile is not None:
+                setattr(parent, beside, TiledRouter(router, tile))
+
+
+def _children(parent: nn.Module) -> list[tuple[str, Any]]:
+    """A copy, so that they may be replaced meanwhile."""
+    return list(parent.named_children())
 
 
 def _mixtures(model: Any) -> Iterator[tuple[nn.Module, str, Any]]:
@@ -106,7 +114,7 @@ def _mixtures(model: Any) -> Iterator[tuple[nn.Module, str, Any]]:
                 yield module, name, child
 
 
-def _is_router(module: nn.Module) -> bool:
+def _is_router(module: Any) -> bool:
     """Whether it has a product of its own and is no linear layer of whatever kind: those are replaced as such."""
     weight = getattr(module, "weight", None)
     is_layer = hasattr(module, "out_features")

@@ -28,12 +28,14 @@ from worker.engine.runner import Draw, ModelRunner, Row
 from worker.kernels.library import KernelsMissing
 from worker.kv.cache import LayerShape, PagedCache
 from worker.model import attention, card, identity
-from worker.model.checkpoint import find_checkpoint
+from worker.model.checkpoint import cache_folder, find_checkpoint
+from worker.model.compiled import compile_decoder
 from worker.model.decoder import Decoder
-from worker.model.errors import DeviceMissing, ModelRefused
+from worker.model.errors import ModelRefused
 from worker.model.lean.load import kernels_name, layer_shapes, load_lean
 from worker.model.lean.spec import NotLean
 from worker.model.memory import MIB, PeakMemory, pool_size
+from worker.model.placement import choose_device, device_map
 from worker.model.runner import TorchRunner
 from worker.model.self_check import self_check
 from worker.model.stored import settle
@@ -113,24 +115,6 @@ def load_model(settings: ModelSettings, progress: Progress) -> LoadedModel:
     )
 
 
-def choose_device(name: str) -> torch.device:
-    """The device that ``name`` means; ``auto`` takes CUDA where there is one.
-
-    Raises:
-        DeviceMissing: there is none of this name.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        # torch asserts where it was built without the device, and appends pages of advice elsewhere.
-        reason = str(error).strip().partition("\n")[0]
-        raise DeviceMissing(f"--device: there is no {name!r} here: {reason}") from error
-    return device
-
-
 def choose_dtype(settings: ModelSettings, config: Any, device: torch.device) -> torch.dtype:
     """The dtype of everything that is not quantized.
 
@@ -172,7 +156,7 @@ def _load_lean(
 ) -> _Computing | None:
     """The lean decoder, or None where the generic runner is asked for or needed."""
     is_q4 = settings.storage is Quantization.Q4
-    if settings.runner is RunnerKind.GENERIC:
+    if settings.runner is RunnerKind.GENERIC or settings.wants_generic:
         if is_q4:
             raise ModelRefused(f"the generic runner does not know quantization {settings.storage}")
         return None
@@ -201,16 +185,25 @@ def _load_generic(
             "slow on a CPU: minutes to load, and some twenty times the time per token of int8",
             quantization=str(settings.storage),
         )
-    decoder = load_decoder(settings, config, folder, dtype, device, progress)
+    places = device_map(settings.device_map, device)
+    decoder = load_decoder(settings, config, folder, dtype, places, progress)
     layers = decoder.discover()
     check_layers(config, layers)
     cache = _make_cache(settings, decoder, layers, context_tokens, progress)
+    if settings.compile_layers:
+        progress("compiling")
+        took_s = compile_decoder(decoder, layers, cache_folder(settings))
+        progress(f"compiled in {took_s:.0f} s")
     self_check(decoder, layers, context_tokens=context_tokens)
     draw_tokens: DrawTokens = draw_by_torch
     kernels = identity.GENERIC_KERNELS
     if settings.kv_dtype is KvDtype.INT8:
         kernels += ", KV in int8"
-    if device.type == "cpu":
+    if settings.compile_layers:
+        kernels += ", compiled"
+    if settings.device_map is not None:
+        kernels += f", on {sorted({str(layer.device) for layer in layers})}"
+    if decoder.device.type == "cpu":
         try:
             draw_tokens = KernelDraw(KernelTeam(torch.get_num_threads()))
             kernels += ", drawing kernels"
@@ -230,12 +223,16 @@ def _make_cache(
         decoder.discover(min(settings.max_batch_tokens, context_tokens))
     stored = torch.int8 if settings.kv_dtype is KvDtype.INT8 else decoder.dtype
     block_bytes = settings.block_size * sum(layer.bytes_per_token(stored) for layer in layers)
+    shares: dict[torch.device, float] = {}
+    for layer in layers:
+        part = layer.bytes_per_token(stored) * settings.block_size / block_bytes
+        shares[layer.device] = shares.get(layer.device, 0.0) + part
     size = pool_size(
         settings,
         block_bytes=block_bytes,
         context_tokens=context_tokens,
         activation_bytes=peak.bytes,
-        device=decoder.device,
+        shares=shares,
     )
     progress(
         f"KV pool of {size.num_blocks} blocks, {size.num_blocks * block_bytes // MIB} MiB ({size.reason})"

@@ -1,6 +1,7 @@
 """How many blocks of keys and values fit beside the model."""
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,13 +35,13 @@ def available_bytes(device: torch.device) -> int:
     return min(psutil.virtual_memory().available, _control_group_headroom())
 
 
-def check_weights_fit(weight_bytes: int, device: torch.device) -> None:
-    """Refuse before loading what cannot be loaded.
+def check_weights_fit(weight_bytes: int, *devices: torch.device) -> None:
+    """Refuse before loading what cannot be loaded; ``devices`` share the weights.
 
     Raises:
         ModelDoesNotFit: the weights alone exceed what is available.
     """
-    available = available_bytes(device)
+    available = sum(available_bytes(device) for device in devices)
     if weight_bytes > available:
         raise ModelDoesNotFit(
             f"the weights take {weight_bytes // MIB} MiB, {available // MIB} MiB are available"
@@ -53,21 +54,25 @@ def pool_size(
     block_bytes: int,
     context_tokens: int,
     activation_bytes: int,
-    device: torch.device,
+    shares: Mapping[torch.device, float],
 ) -> PoolSize:
     """Settings win; else a share of the available memory, and never more than all sequences at full length need.
+
+    ``shares`` says how much of a block lies on which device, 1 in all: the fullest device decides.
 
     Raises:
         ModelDoesNotFit: what was asked for is not there, or one request of full length would not fit.
     """
-    free = available_bytes(device) - activation_bytes - settings.promised_bytes
+    spoken_for = activation_bytes + settings.promised_bytes
+    free = int(min((available_bytes(d) - spoken_for) / part for d, part in shares.items()))
     if settings.kv_blocks is not None:
         size = PoolSize(settings.kv_blocks, "kv_blocks")
     elif settings.kv_memory_mb is not None:
         size = PoolSize(settings.kv_memory_mb * MIB // block_bytes, "kv_memory_mb")
     else:
         one_request = -(-context_tokens // settings.block_size)
-        share = _CUDA_SHARE if device.type == "cuda" else _CPU_SHARE
+        is_cuda = all(device.type == "cuda" for device in shares)
+        share = _CUDA_SHARE if is_cuda else _CPU_SHARE
         size = PoolSize(
             min(int(free * share) // block_bytes, one_request * settings.max_seqs),
             f"{share:.0%} of {max(free, 0) // MIB} MiB free",

@@ -4,9 +4,11 @@ Embeddings and head are never quantized: they decide single tokens and suffer mo
 experts, and gates of one output. GPT-2's transposed ``Conv1D`` becomes a linear layer first, so every mode works for it too.
 """
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from accelerate.hooks import add_hook_to_module
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
@@ -16,34 +18,53 @@ from worker.model.experts import MakeLinear, replace_experts
 from worker.model.four_bit_linear import FourBitLinear
 from worker.model.int8_linear import Int8Linear
 from worker.model.quiet_bitsandbytes import bitsandbytes
-from worker.model.tiled_linear import EXACT_TILES, TiledLinear
+from worker.model.tiled_linear import EXACT_TILES, Tile, TiledLinear
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLayers:
+    """How layers that are not quantized are computed: on a CPU tiled, where ``is_exact`` wants the same bits in every batch."""
+
+    dtype: torch.dtype
+    is_exact: bool = True
+
+    def tile(self, weight: torch.Tensor) -> Tile | None:
+        """Bounds of the products of a layer, if it needs them."""
+        return EXACT_TILES[self.dtype] if self.is_exact and weight.device.type == "cpu" else None
+
+    def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Module:
+        """The layer of ``weight`` [out, in]."""
+        tile = self.tile(weight)
+        if tile is not None:
+            return TiledLinear(weight, bias, tile)
+        made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+        made.weight = nn.Parameter(weight, requires_grad=False)
+        if bias is not None:
+            made.bias = nn.Parameter(bias, requires_grad=False)
+        return made
 
 
 def replace_linears(
-    model: Any, how: Quantization, *, double_quant: bool, dtype: torch.dtype
+    model: Any, how: Quantization, *, double_quant: bool, plain: PlainLayers
 ) -> None:
-    """Quantize ``model`` in place and cast all other parameters to ``dtype``.
+    """Quantize ``model`` in place and cast all other parameters to the dtype of ``plain``.
 
     On a CPU, products that stay in float32 are tiled, and so is the head in any dtype: with int8 weights, whose
     products are exact anyway, all of the model then gives the same bits in every batch.
     """
-    on_cpu = _is_on_cpu(model)
-    plain = _plain(dtype, on_cpu)
-    replacement = _replacement(how, double_quant, dtype, on_cpu)
-    if replacement is not None:
-        for parent, name, layer in linears(model):
-            weight, bias = weight_and_bias(layer)
-            setattr(parent, name, (plain if len(weight) == 1 else replacement)(weight, bias))
-    _finish(model, dtype, on_cpu, replacement or plain)
+    replacement = _replacement(how, double_quant, plain)
+    for parent, name, layer in linears(model):
+        weight, bias = weight_and_bias(layer)
+        _put(parent, name, (plain if len(weight) == 1 else replacement)(weight, bias))
+    _finish(model, plain, replacement)
 
 
-def adopt_linears(model: Any, *, dtype: torch.dtype) -> None:
+def adopt_linears(model: Any, *, plain: PlainLayers) -> None:
     """Take over what a quantized checkpoint holds, in place: the same layers as if it had been quantized just now.
 
     Raises:
         ModelRefused: the head is quantized too, or a layer's shape is one that is not computed right.
     """
-    on_cpu = _is_on_cpu(model)
     bnb = bitsandbytes().nn
     if isinstance(model.get_output_embeddings(), (bnb.Linear8bitLt, bnb.Linear4bit)):
         raise ModelRefused(f"{type(model).__name__}: a head that is quantized is not supported")
@@ -53,55 +74,45 @@ def adopt_linears(model: Any, *, dtype: torch.dtype) -> None:
             bias = None if layer.bias is None else layer.bias.data
             made = Int8Linear.from_stored(layer.weight.data, layer.weight.SCB, bias)
         elif isinstance(layer, bnb.Linear4bit):
-            made = FourBitLinear.from_stored(name, layer, compute_dtype=dtype)
-        elif on_cpu:  # one that was to be left as it is
-            made = TiledLinear(*weight_and_bias(layer), EXACT_TILES[dtype])
-        else:
-            continue
-        setattr(parent, name, made)
-    _finish(model, dtype, on_cpu, _plain(dtype, on_cpu))
+            made = FourBitLinear.from_stored(name, layer, compute_dtype=plain.dtype)
+        else:  # one that was to be left as it is
+            made = plain(*weight_and_bias(layer))
+        _put(parent, name, made)
+    _finish(model, plain, plain)
 
 
-def _is_on_cpu(model: Any) -> bool:
-    return bool(model.get_input_embeddings().weight.device.type == "cpu")
-
-
-def _finish(model: Any, dtype: torch.dtype, on_cpu: bool, for_experts: MakeLinear) -> None:
-    replace_experts(model, for_experts, EXACT_TILES[dtype] if on_cpu else None)
-    _cast(model, dtype)
+def _finish(model: Any, plain: PlainLayers, for_experts: MakeLinear) -> None:
+    replace_experts(model, for_experts, plain.tile)
+    _cast(model, plain.dtype)
     head = model.get_output_embeddings()
-    if on_cpu and isinstance(head, nn.Linear):
-        model.set_output_embeddings(TiledLinear(head.weight, head.bias, EXACT_TILES[dtype]))
+    if isinstance(head, nn.Linear) and plain.tile(head.weight) is not None:
+        made = plain(head.weight, head.bias)
+        _keep_hook(head, made)
+        model.set_output_embeddings(made)
 
 
-def _replacement(
-    how: Quantization, double_quant: bool, dtype: torch.dtype, on_cpu: bool
-) -> MakeLinear | None:
+def _put(parent: nn.Module, name: str, made: nn.Module) -> None:
+    _keep_hook(getattr(parent, name), made)
+    setattr(parent, name, made)
+
+
+def _keep_hook(former: nn.Module, made: nn.Module) -> None:
+    """What brings a layer its inputs, where a model is spread over devices."""
+    hook = getattr(former, "_hf_hook", None)
+    if hook is not None:
+        add_hook_to_module(made, hook)
+
+
+def _replacement(how: Quantization, double_quant: bool, plain: PlainLayers) -> MakeLinear:
     match how:
         case Quantization.INT8:
             return Int8Linear.from_weight
         case Quantization.NF4 | Quantization.FP4:
             return lambda weight, bias: FourBitLinear.from_weight(
-                weight, bias, how, double_quant=double_quant, compute_dtype=dtype
+                weight, bias, how, double_quant=double_quant, compute_dtype=plain.dtype
             )
-        case Quantization.NONE if on_cpu and dtype is torch.float32:
-            return _plain(dtype, on_cpu)
-    return None
-
-
-def _plain(dtype: torch.dtype, on_cpu: bool) -> MakeLinear:
-    """What is not quantized: tiled where that gives the same bits in every batch."""
-    if on_cpu:
-        return lambda weight, bias: TiledLinear(weight, bias, EXACT_TILES[dtype])
-    return _linear
-
-
-def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
-    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    made.weight = nn.Parameter(weight, requires_grad=False)
-    if bias is not None:
-        made.bias = nn.Parameter(bias, requires_grad=False)
-    return made
+    # In 16 bits nothing else of the model is exact.
+    return replace(plain, is_exact=plain.is_exact and plain.dtype is torch.float32)
 
 
 def linears(model: Any) -> list[tuple[nn.Module, str, nn.Module]]:

@@ -53,7 +53,7 @@ def save_quantized(settings: ModelSettings, out: Path, progress: Callable[[str],
         raise ModelRefused(f"{folder.name}: the checkpoint is stored as {stored.name} already")
     check_weights_fit(weight_bytes(folder), _CPU)
     progress(f"loading {folder.name}")
-    model = read_model(folder, config, "auto", _CPU)
+    model = read_model(folder, config, "auto", {"": _CPU})
     check_model(model)
     if has_experts(model):
         raise ModelRefused(

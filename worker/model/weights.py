@@ -14,8 +14,9 @@ from common.domain import Quantization
 from worker.engine.model_settings import ModelSettings
 from worker.model.decoder import Decoder
 from worker.model.errors import ModelRefused
-from worker.model.memory import check_weights_fit
-from worker.model.quantize import adopt_linears, replace_linears
+from worker.model.memory import MIB, check_weights_fit
+from worker.model.placement import DeviceMap, check_placed
+from worker.model.quantize import PlainLayers, adopt_linears, replace_linears
 from worker.model.quiet_bitsandbytes import bitsandbytes
 from worker.model.stored import FP8, stored_quantization
 from worker.model.support import check_model
@@ -26,7 +27,7 @@ def load_decoder(
     config: Any,
     folder: Path,
     dtype: torch.dtype,
-    device: torch.device,
+    places: DeviceMap,
     progress: Callable[[str], None],
 ) -> Decoder:
     """The model of ``folder``, ready to compute.
@@ -38,22 +39,25 @@ def load_decoder(
     how, stored = settings.storage, stored_quantization(config)
     is_plain = stored is None or stored.name == FP8
     size = weight_bytes(folder) if stored is None or not is_plain else plain_bytes(folder, dtype)
-    check_weights_fit(size, device)
-    progress(f"loading {folder.name}")
+    if not isinstance(places, str):  # else it is transformers that looks what fits where
+        check_weights_fit(size, *set(places.values()))
+    progress(f"loading {folder.name}, {size // MIB} MiB")
     # Quantized, weights come as they are stored, so that rounding happens once.
-    model = read_model(folder, config, dtype if how is Quantization.NONE else "auto", device)
+    model = read_model(folder, config, dtype if how is Quantization.NONE else "auto", places)
     check_model(model)
+    check_placed(model)
+    plain = PlainLayers(dtype, is_exact=not settings.compile_layers)
     if is_plain:
         if how is not Quantization.NONE:
             progress(f"quantizing to {how}")
-        replace_linears(model, how, double_quant=settings.double_quant, dtype=dtype)
+        replace_linears(model, how, double_quant=settings.double_quant, plain=plain)
     elif how is not Quantization.NONE:
-        adopt_linears(model, dtype=dtype)
+        adopt_linears(model, plain=plain)
     return Decoder(model)
 
 
-def read_model(folder: Path, config: Any, dtype: torch.dtype | str, device: torch.device) -> Any:
-    """The model as transformers has it, on ``device``.
+def read_model(folder: Path, config: Any, dtype: torch.dtype | str, places: DeviceMap) -> Any:
+    """The model as transformers has it, where ``places`` says.
 
     Raises:
         ModelRefused: its weights cannot be read, or not without a package that is not here.
@@ -72,7 +76,7 @@ def read_model(folder: Path, config: Any, dtype: torch.dtype | str, device: torc
             dtype=dtype,
             attn_implementation="eager",
             use_safetensors=True,
-            device_map={"": device},
+            device_map=places,
         )
     except (ValueError, OSError, KeyError) as error:
         raise ModelRefused(f"{folder.name}: {error}") from error

@@ -1,6 +1,7 @@
 """Following a request from any gateway and any seq: no gap, no repeat, whatever happened in between."""
 
 import asyncio
+import contextlib
 import copy
 import dataclasses
 import random
@@ -10,7 +11,8 @@ import grpc.aio
 import pytest
 
 from common.domain import FinishReason
-from common.records import FinishRecord, TokensRecord
+from common.errors import DAMAGED_LOG
+from common.records import Failure, FinishRecord, TokensRecord
 from headrace.client.cursor import Cursor
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
@@ -20,6 +22,7 @@ from tests.integration.gateway.requests import (
     attached,
     drain,
     kinds,
+    max_tokens,
     request,
     text_of,
 )
@@ -88,19 +91,58 @@ async def test_attach_after_the_end(
     assert await again.code() is grpc.StatusCode.OK
 
 
-async def test_attach_behind_the_last_token_is_refused(
-    gateway: RunningGateway, scheduler: ScriptedScheduler
-) -> None:
-    """INVALID_ARGUMENT says how many tokens a finished request has."""
-    call, led = await started(gateway, scheduler)
-    await led.finish()
-    await drain(call)
-    behind = pb.AttachRequest(request_id=str(led.id), from_seq=6)
+async def refused(gateway: RunningGateway, led: Led, from_seq: int) -> str:
+    """Why it cannot be followed from there; asserts which field is named."""
+    behind = pb.AttachRequest(request_id=str(led.id), from_seq=from_seq)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await attached(gateway.inference.Attach(behind))
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert bad_fields(caught.value) == {"from_seq"}
-    assert "at most 5," in (caught.value.details() or "")
+    return caught.value.details() or ""
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [FinishReason.STOP, FinishReason.CANCELLED, FinishReason.DEADLINE, FinishReason.ERROR],
+)
+async def test_attach_behind_the_last_token_is_refused(
+    gateway: RunningGateway, scheduler: ScriptedScheduler, reason: FinishReason
+) -> None:
+    """INVALID_ARGUMENT says how many tokens a request has, however it ended; from its last token on it is followed."""
+    call, led = await started(gateway, scheduler)
+    await led.finish(reason)
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        await drain(call)
+    assert "at most 5," in await refused(gateway, led, 6)
+    again = gateway.inference.Attach(pb.AttachRequest(request_id=str(led.id), from_seq=5))
+    assert (await anext(aiter(again))).event.HasField("accepted")
+    again.cancel()
+
+
+async def test_attach_behind_all_that_may_come_is_refused(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """A running request is waited for from any seq that it may reach, and from no other."""
+    call, led = await started(gateway, scheduler, stop=max_tokens(8))
+    assert "at most 8," in await refused(gateway, led, 9)
+    waiting = gateway.inference.Attach(pb.AttachRequest(request_id=str(led.id), from_seq=8))
+    await anext(aiter(waiting))
+    waiting.cancel()
+    call.cancel()
+
+
+async def test_what_is_missing_on_record_is_no_mistake_of_the_client(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """A request that failed over a damaged log has lost tokens that its client knows: it is told so."""
+    call, led = await started(gateway, scheduler)
+    await led.finish(FinishReason.ERROR, failure=Failure("INTERNAL", "a gap", DAMAGED_LOG))
+    with pytest.raises(grpc.aio.AioRpcError):
+        await drain(call)
+    again = gateway.inference.Attach(pb.AttachRequest(request_id=str(led.id), from_seq=6))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await attached(again)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
 
 
 async def test_attach_after_cancellation_ends_cancelled(
@@ -215,9 +257,9 @@ async def test_attaching_again_and_again_while_tokens_flow(
     gateway: RunningGateway, other_gateway: RunningGateway, scheduler: ScriptedScheduler
 ) -> None:
     """From random seqs at random moments, on both gateways, across checkpoints: always exactly the rest."""
-    total = 240
+    total = 40
     dice = random.Random(11)
-    call = gateway.inference.GenerateStream(request())
+    call = gateway.inference.GenerateStream(request(stop=max_tokens(total)))
     led = await scheduler.next()
     await led.prompt()
 
@@ -232,11 +274,11 @@ async def test_attaching_again_and_again_while_tokens_flow(
     async with asyncio.TaskGroup() as tasks:
         number = 0
         while led.progress.next_seq < total:
-            await led.tokens(dice.choice([1, 2, 3]) if led.progress.next_seq < total - 3 else 1)
-            if dice.random() < 0.3:
+            await led.tokens(dice.choice([1, 2]) if led.progress.next_seq < total - 2 else 1)
+            if dice.random() < 0.6:
                 tasks.create_task(follow(number))
                 number += 1
-            if dice.random() < 0.1:
+            if dice.random() < 0.3:
                 await led.checkpoint()
         await led.finish()
     assert number > 10

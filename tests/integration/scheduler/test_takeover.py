@@ -86,6 +86,27 @@ async def test_a_started_request_waits_for_equal_numerics(redis_server: RedisSer
         assert other.assigns == []
 
 
+async def test_a_revision_whose_last_worker_has_left(redis_server: RedisServer, node: Node):
+    """What is bound to it and has not started fails clearly after the bound; the new revision's requests run on."""
+    old, new = FakeWorker("w1"), FakeWorker("w2", "i2", fingerprint="fp2", revision="r2")
+    async with (
+        scheduling(redis_server.url, resume_wait_s=1.0) as scheduler,
+        serving(node) as gateway,
+    ):
+        async with working(old, scheduler.address):
+            await gateway.ended(await gateway.admit())
+        async with working(new, scheduler.address):
+            bound, free = await gateway.admit(), await gateway.admit(revision="r2")
+            terminal = await gateway.terminal(bound)
+            assert (await gateway.terminal(free)).status is RequestStatus.FINISHED
+    assert terminal.status is RequestStatus.FAILED
+    assert terminal.failure is not None
+    assert (terminal.failure.code, terminal.failure.reason) == ("UNAVAILABLE", "REVISION_LEFT")
+    assert terminal.failure.metadata["model_revision"] == "r1"
+    assert terminal.usage.completion_tokens == 0
+    assert len(new.assigns) == 1
+
+
 async def test_poison_ends_after_three_losses(redis_server: RedisServer, node: Node):
     """A request that three workers did not survive is DEAD for the reason POISON_REQUEST."""
     async with scheduling(redis_server.url) as scheduler, serving(node) as gateway:

@@ -1,13 +1,16 @@
 """The Helm chart: valid for Kubernetes, and every command, port, probe and setting in it exists in the code."""
 
+import base64
 import copy
 import re
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
+from cryptography.fernet import Fernet
 from helm_python import HelmError, lint
 from opentelemetry.sdk.resources import Resource
 
@@ -95,14 +98,19 @@ def service_containers(values) -> list[tuple[str, dict[str, Any], dict[str, Any]
 
 
 def settings_of(service: str, container: dict[str, Any]) -> Any:
-    """The settings that the service would read in the container."""
+    """The settings that the service would read in the container, where a file of keys is mounted."""
     environment = {}
-    for variable in container["env"]:
-        value = variable.get("value") or "redis://secret:6379/0"
-        if "fieldRef" in variable.get("valueFrom", {}):
-            value = "10.0.0.1"
-        environment[variable["name"]] = value.replace("$(POD_IP)", "10.0.0.1")
-    return read_settings(SETTINGS[service], [], environment, prog=f"headrace-{service}")
+    with tempfile.NamedTemporaryFile() as keys:
+        keys.write(Fernet.generate_key())
+        keys.flush()
+        for variable in container["env"]:
+            value = variable.get("value") or "redis://secret:6379/0"
+            if "fieldRef" in variable.get("valueFrom", {}):
+                value = "10.0.0.1"
+            if value.startswith("/etc/headrace/"):
+                value = keys.name
+            environment[variable["name"]] = value.replace("$(POD_IP)", "10.0.0.1")
+        return read_settings(SETTINGS[service], [], environment, prog=f"headrace-{service}")
 
 
 @VALUES
@@ -119,6 +127,7 @@ def test_commands_and_settings_exist(values):
         if service == "gateway":
             assert settings.require_keys
             assert settings.admin_key
+            assert (settings.admin_host, settings.admin_port) == ("0.0.0.0", 50053)
         if service == "scheduler":
             assert settings.advertise_address == "10.0.0.1:50052"
 
@@ -136,6 +145,7 @@ def test_ports_and_probes_exist(values):
             assert ports["grpc"] == settings.grpc_port
         if service == "gateway":
             assert ports["http"] == settings.chosen_http_port
+            assert ports["admin"] == settings.admin_port
             assert settings.http_host == "0.0.0.0"
         for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
             probe = container[kind]
@@ -204,6 +214,54 @@ def test_workers_scale_by_our_own_queue_metric():
     assert scaled["spec"]["fallback"]["behavior"] == "currentReplicasIfHigher"
     (deployment,) = [one for one in manifests(EVERYTHING) if one["metadata"]["name"] == "hr-worker-default" and one["kind"] == "Deployment"]  # fmt: skip
     assert "replicas" not in deployment["spec"], "the autoscaler's business"
+
+
+def test_encryption_keys_come_from_a_secret():
+    """Gateways and schedulers read the file that is mounted, by a key that Fernet takes; workers never see it."""
+    for service, pod, container in service_containers(EVERYTHING):
+        places = [v["value"] for v in container["env"] if v["name"] == "HEADRACE_ENCRYPTION_KEYS"]
+        mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
+        if service == "worker":
+            assert not places
+            assert "encryption" not in mounts
+            continue
+        (secret,) = [v["secret"] for v in pod["volumes"] if v["name"] == "encryption"]
+        made = next(
+            one
+            for one in manifests(EVERYTHING)
+            if one["kind"] == "Secret" and one["metadata"]["name"] == secret["secretName"]
+        )
+        assert places == [f"{mounts['encryption']}/{name}" for name in made["data"]]
+        (key,) = made["data"].values()
+        Fernet(base64.b64decode(key))
+    named = {**REDIS, "encryption": {"enabled": True, "existingSecret": "mine"}}
+    assert not [one for one in manifests(named) if one["metadata"]["name"] == "hr-encryption"]
+    volumes = [v for _, pod, _ in service_containers(named) for v in pod["volumes"]]
+    assert [v["secret"]["secretName"] for v in volumes if v["name"] == "encryption"] == 2 * [
+        "mine"
+    ]
+
+
+def test_operators_have_a_port_that_nobody_else_reaches():
+    """Closed by the policy unless somebody is let in; without the port it is nowhere."""
+
+    def admitted(values) -> list[Any]:
+        (policy,) = [
+            one
+            for one in manifests(values)
+            if one["kind"] == "NetworkPolicy" and one["metadata"]["name"] == "hr-gateway"
+        ]
+        rules = policy["spec"]["ingress"]
+        return [rule["from"] for rule in rules if {"port": "admin"} in rule["ports"]]
+
+    assert admitted(REDIS) == []
+    assert admitted(EVERYTHING) == [EVERYTHING["gateway"]["admin"]["allowFrom"]]  # type: ignore[index]
+    without = {**REDIS, "gateway": {"admin": {"enabled": False}}}
+    assert "admin" not in {
+        port["name"] for _, _, one in service_containers(without) for port in one["ports"]
+    }
+    (gateway,) = [c for service, _, c in service_containers(without) if service == "gateway"]
+    assert settings_of("gateway", gateway).admin_port is None
 
 
 def test_gateways_without_keys_say_so():

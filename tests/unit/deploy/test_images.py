@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.fernet import Fernet
 
 from common.settings import read_settings
 from gateway.settings import HTTP_PORT, GatewaySettings
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
 DOCKERFILES = sorted((ROOT / "deploy/docker").glob("*.Dockerfile"))
 COMPOSE = ROOT / "deploy/compose/compose.yaml"
+ENCRYPTION = ROOT / "deploy/compose/encryption.yaml"
 SETTINGS: dict[str, type] = {
     "headrace-gateway": GatewaySettings,
     "headrace-scheduler": SchedulerSettings,
@@ -61,7 +63,7 @@ def services() -> dict[str, Any]:
 def test_compose_fits_its_schema():
     """By the published schema of compose files."""
     done = subprocess.run(
-        [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE],
+        [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE, ENCRYPTION],
         check=False,
         capture_output=True,
         text=True,
@@ -85,6 +87,9 @@ def test_compose_settings_and_files_exist():
         environment = {k: re.sub(r"\$\{\w+:-(.*)\}", r"\1", v) for k, v in environment.items()}
         settings: Any = read_settings(SETTINGS[service["image"]], [], environment, prog=name)
         assert float(service["stop_grace_period"].removesuffix("s")) > settings.stop_grace_s
+        if service["image"] == "headrace-gateway":
+            ports = (settings.grpc_port, settings.admin_port, HTTP_PORT)
+            assert service["ports"] == [f"127.0.0.1:{port}:{port}" for port in ports]
         if service["image"] == "headrace-scheduler":
             assert settings.advertise_address.partition(":")[0] == name
         if service["image"] == "headrace-worker":
@@ -92,6 +97,27 @@ def test_compose_settings_and_files_exist():
                 services()
             )
     assert seen == SETTINGS.keys()
+
+
+def test_encryption_is_for_whoever_has_to_do_with_redis(tmp_path: Path):
+    """Its file names each of them, and the setting is where compose puts the secret."""
+    beside = yaml.safe_load(ENCRYPTION.read_text())
+    with_redis = {
+        n for n, s in services().items() if "HEADRACE_REDIS_URL" in s.get("environment", {})
+    }
+    assert beside["services"].keys() == with_redis
+    keys = tmp_path / "keys"
+    keys.write_bytes(Fernet.generate_key())
+    for name, more in beside["services"].items():
+        (secret,) = more["secrets"]
+        assert secret in beside["secrets"]
+        assert more["environment"] == {"HEADRACE_ENCRYPTION_KEYS": f"/run/secrets/{secret}"}
+        environment = {k: str(v) for k, v in services()[name]["environment"].items()}
+        environment["HEADRACE_ENCRYPTION_KEYS"] = str(keys)
+        settings: Any = read_settings(
+            SETTINGS[services()[name]["image"]], [], environment, prog=name
+        )
+        assert settings.encryption_keys == keys
 
 
 def test_prometheus_scrapes_every_service_by_the_names_of_the_rules():

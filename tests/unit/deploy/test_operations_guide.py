@@ -10,6 +10,7 @@ import yaml
 from deploy.local.settings import LocalSettings
 from gateway.settings import GatewaySettings
 from scheduler.settings import SchedulerSettings
+from tests.support.redis_user import documented_user
 from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[3]
@@ -35,3 +36,16 @@ def test_each_alert_has_its_runbook():
         file, _, anchor = rule["annotations"]["runbook"].partition("#")
         assert (file, anchor) == ("docs/operations.md", rule["alert"].lower())
         assert anchor in headings
+
+
+def test_the_user_of_redis_may_run_every_script():
+    """What a script calls is granted by name: a command that comes in later is not forgotten."""
+    granted = set(re.findall(r"\+([a-z|]+)", documented_user("secret")))
+    scripts = list((ROOT / "common/streams/scripts").glob("*.lua"))
+    called = {
+        command.lower()
+        for script in scripts
+        for command in re.findall(r"\bp?call\(\s*'([A-Z]+)'", script.read_text())
+    }
+    assert len(called) > 20
+    assert called <= granted, sorted(called - granted)

@@ -1,6 +1,7 @@
 """The log writer against a node that answers late, never, or twice."""
 
 import asyncio
+from collections.abc import Collection
 
 import pytest
 
@@ -11,14 +12,19 @@ from common.streams.node import queue_unavailable
 from common.streams.vault import Vault
 from common.wire.records import decode_log_batch
 from scheduler.lease import HeldLease
-from scheduler.log_writer import Appended, LogWriter, merged
+from scheduler.log_writer import Appended, LogWriter, TailLost, merged
 from tests.support.fake_clock import FakeClock
 
 
 class FakeNode:
-    """Applies appends when the test says so; the first ``num_lost`` answers never arrive."""
+    """Applies appends when the test says so; the first ``num_lost`` answers never arrive.
 
-    def __init__(self, num_lost: int = 0) -> None:
+    ``torn``: the appends, counted from 1, before which the log lost its tail.
+    """
+
+    def __init__(self, num_lost: int = 0, torn: Collection[int] = ()) -> None:
+        self.torn = torn
+        self.num_calls = 0
         self.is_taught = True
         self.vault = Vault()
         self.payloads: list[bytes] = []
@@ -39,8 +45,12 @@ class FakeNode:
         return answer
 
     async def execute_command(
-        self, _command, _digest, _num_keys, _log, _marks, payload, _ttl, *pairs
+        self, _command, _digest, _num_keys, _log, _marks, payload, _ttl, last, *pairs
     ):
+        self.num_calls += 1
+        if self.num_calls in self.torn:
+            assert last == f"{len(self.payloads)}-0"
+            return b"lost"
         self.payloads.append(payload)
         self.marks.append(pairs)
         return f"{len(self.payloads)}-0".encode()
@@ -51,6 +61,13 @@ class Heard:
 
     def __init__(self) -> None:
         self.appends: asyncio.Queue[Appended] = asyncio.Queue()
+        self.losses: asyncio.Queue[TailLost] = asyncio.Queue()
+
+    def of(self, message: Appended | TailLost) -> None:
+        if isinstance(message, TailLost):
+            self.losses.put_nowait(message)
+        else:
+            self.appends.put_nowait(message)
 
 
 @pytest.fixture
@@ -146,6 +163,36 @@ async def test_nothing_is_written_without_the_lease():
         lease.renewed(clock())
         await heard.appends.get()
         task.cancel()
+
+
+async def test_a_lost_tail_is_written_again_before_anything_new(lease: HeldLease):
+    """Nothing is written behind a gap: first what is held, which is not confirmed anew, then what waited.
+
+    If the tail is lost again meanwhile, what is held is asked for again: it may be more by then.
+    """
+    node, heard = FakeNode(torn=(2, 4)), Heard()
+    node.gate.set()
+    writer = LogWriter(node, "g", lease, heard.of, on_append=lambda s: None)
+    a, b = [tokens("a", 0, 1)], [tokens("b", 0, 9)]
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        task = await run(writer, tasks)
+        writer.add([*a, *b])
+        await heard.appends.get()
+        writer.mark("a", 5)
+        writer.add([tokens("a", 1, 2)])
+        assert await heard.losses.get() == TailLost("g")
+        writer.add([tokens("a", 2, 3)])
+        assert not writer.is_idle
+        writer.restore([a, [], b])
+        assert await heard.losses.get() == TailLost("g")
+        assert node.num_calls == 4
+        writer.restore([a, b])
+        confirmed = [(await heard.appends.get()).records for _ in range(4)]
+        task.cancel()
+    stored = [decode_log_batch(payload) for payload in node.payloads]
+    assert stored == [[*a, *b], a, a, b, [tokens("a", 1, 2, 3)]]
+    assert node.marks == [(), ("a", 5), (), (), ()]
+    assert confirmed == [[], [], [], [tokens("a", 1, 2), tokens("a", 2, 3)]]
 
 
 async def test_a_closed_writer_finishes_first(lease: HeldLease):

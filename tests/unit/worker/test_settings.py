@@ -29,8 +29,9 @@ def test_all_problems_are_told_at_once() -> None:
             *("--schedulers", "a:1", "--max-seqs", "9", "--max-batch-tokens", "8"),
             *("--kv-blocks", "1", "--kv-memory-mb", "1", "--fault", "token=1:nan"),
             *("--served-model-name", "no spaces"),
+            *("--runner", "lean", "--compile", "--device-map", "auto"),
         )
-    assert len(refused.value.problems) == 4
+    assert len(refused.value.problems) == 6
 
 
 def test_a_scheduler_without_a_port_is_refused() -> None:

@@ -12,6 +12,10 @@ app.kubernetes.io/component: {{ .component }}
 {{- .Values.gateway.keys.existingSecret | default (printf "%s-admin" .Release.Name) }}
 {{- end }}
 
+{{- define "headrace.encryptionSecret" -}}
+{{- .Values.encryption.existingSecret | default (printf "%s-encryption" .Release.Name) }}
+{{- end }}
+
 {{- define "headrace.modelsClaim" -}}
 {{- .Values.models.existingClaim | default (printf "%s-models" .Release.Name) }}
 {{- end }}
@@ -55,6 +59,27 @@ securityContext:
 {{- define "headrace.redisEnv" -}}
 - name: HEADRACE_REDIS_URL
   valueFrom: {secretKeyRef: {name: {{ include "headrace.redisSecret" . }}, key: url}}
+{{- if .Values.encryption.enabled }}
+- {name: HEADRACE_ENCRYPTION_KEYS, value: /etc/headrace/encryption-keys}
+{{- end }}
+{{- end }}
+
+{{- /* Of whoever reads and writes Redis. */ -}}
+{{- define "headrace.redisMounts" -}}
+volumeMounts:
+  - {name: tmp, mountPath: /tmp}
+  {{- if .Values.encryption.enabled }}
+  - {name: encryption, mountPath: /etc/headrace, readOnly: true}
+  {{- end }}
+{{- end }}
+
+{{- define "headrace.redisVolumes" -}}
+volumes:
+  - {name: tmp, emptyDir: {}}
+  {{- if .Values.encryption.enabled }}
+  - name: encryption
+    secret: {secretName: {{ include "headrace.encryptionSecret" . }}, defaultMode: 0440}
+  {{- end }}
 {{- end }}
 
 {{- /* A long start is no death; a live process is not restarted because it is not ready. */ -}}

@@ -450,7 +450,7 @@ class AttachRequest(_message.Message):
     request_id: _builtins.str
     """The request."""
     from_seq: _builtins.int
-    """First seq wanted; 0 replays everything."""
+    """First seq wanted; 0 replays everything. At most the number of tokens that the request has, or may come to have."""
     def __init__(
         self,
         *,

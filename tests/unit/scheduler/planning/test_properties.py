@@ -16,8 +16,12 @@ from tests.support.planning import assigned, make_queue, make_request, make_work
 
 NOW_S = 100.0
 
+# Beginnings of texts: groups that share some, and who holds them.
+PREFIXES = [(), (1,), (1, 2, 3), (1, 2, 4, 5), (6, 7, 8, 9, 10)]
+MAX_CHOICES = 3
+
 requests = st.builds(
-    lambda number, tenant, priority, tokens, done, max_tokens, age_s, left_s, has_deadline, lane, hold: (
+    lambda number, tenant, priority, tokens, done, max_tokens, age_s, left_s, has_deadline, lane, hold, prefix, choices: (
         make_request(
             f"r{number}",
             tenant=tenant,
@@ -31,6 +35,8 @@ requests = st.builds(
             fingerprint=lane[0],
             model_revision=lane[1],
             hold=hold,
+            prefix=prefix[: tokens // 16],
+            num_choices=choices,
         )
     ),
     st.integers(0, 10_000),
@@ -44,6 +50,8 @@ requests = st.builds(
     st.booleans(),
     st.sampled_from([(None, ""), (None, "r"), ("f", "r"), ("g", "r"), (None, "s")]),
     st.booleans(),
+    st.sampled_from(PREFIXES),
+    st.integers(1, MAX_CHOICES),
 )
 queues = st.lists(requests, max_size=40, unique_by=lambda request: request.request_id)
 workers = st.builds(
@@ -66,13 +74,24 @@ workers = st.builds(
     st.booleans(),
 )
 fleets = st.lists(workers, max_size=4, unique_by=lambda worker: worker.worker_id)
+caches = st.lists(st.sampled_from(PREFIXES), max_size=4)
 
 
-@given(queues, fleets)
+def filled(waiting: list[WaitingRequest], fleet: list[WorkerView], held: list[tuple[int, ...]]):
+    """A queue whose index knows what the first workers of a fleet hold."""
+    queue = make_queue()
+    for worker, blocks in zip(fleet, held, strict=False):
+        queue.prefixes.update(worker.worker_id, blocks, ())
+    for request in waiting:
+        queue.add(request)
+    return queue
+
+
+@given(queues, fleets, caches)
 @settings(max_examples=200)
-def test_a_plan_is_valid(waiting, fleet):
+def test_a_plan_is_valid(waiting, fleet, held):
     """Nothing is assigned twice, after its deadline, to the wrong worker, or beyond what the worker can take."""
-    made = plan(make_queue(*waiting), fleet, NOW_S)
+    made = plan(filled(waiting, fleet, held), fleet, NOW_S)
     by_id = {request.request_id: request for request in waiting}
     picked = assigned(made)
     assert len(picked) == len(set(picked))
@@ -80,22 +99,26 @@ def test_a_plan_is_valid(waiting, fleet):
     assert not set(picked) & {*made.expired, *made.refused}
     for batch in made.assignments:
         worker = next(w for w in fleet if w.worker_id == batch.worker_id)
-        _check_batch(worker, [by_id[request_id] for request_id in batch.request_ids])
+        cached = [pick.cached_tokens for pick in batch.picks]
+        _check_batch(worker, [by_id[request_id] for request_id in batch.request_ids], cached)
 
 
-def _check_batch(worker: WorkerView, batch: list[WaitingRequest]) -> None:
+def _check_batch(worker: WorkerView, batch: list[WaitingRequest], cached: list[int]) -> None:
     assert not worker.draining
-    assert 0 < len(batch) <= worker.free_seqs
+    assert 0 < sum(request.num_choices for request in batch) <= worker.free_seqs
     assert all(worker.serves(request.lane_key) for request in batch)
+    assert all(0 <= n < r.known_tokens for n, r in zip(cached, batch, strict=True))
     *others, last = batch
-    pending = worker.pending_prefill_tokens + sum(r.known_tokens for r in others)
+    computed = sum(r.known_tokens - n for r, n in zip(others, cached, strict=False))
+    pending = worker.pending_prefill_tokens + computed
     two_steps = 2 * worker.max_batch_tokens
     assert pending + last.known_tokens <= two_steps or pending < worker.max_batch_tokens
     lengths = OutputLengths(PlanningSettings())
-    blocks = sum(_blocks(r.known_tokens + lengths.reserve(r)) for r in batch)
+    blocks = sum(_blocks(r.known_tokens + lengths.reserve(r)) + r.num_choices - 1 for r in batch)
     alone_on_idle = len(batch) == 1 and worker.num_running == 0
     assert blocks <= worker.free_blocks or (
-        alone_on_idle and _blocks(last.known_tokens + 1) <= worker.free_blocks
+        alone_on_idle
+        and _blocks(last.known_tokens + 1) + last.num_choices - 1 <= worker.free_blocks
     )
 
 
@@ -103,10 +126,10 @@ def _blocks(tokens: int) -> int:
     return -(-tokens // 16)
 
 
-@given(queues, fleets)
-def test_a_plan_is_deterministic(waiting, fleet):
+@given(queues, fleets, caches)
+def test_a_plan_is_deterministic(waiting, fleet, held):
     """The same queue, workers and time give the same plan; and planning twice changes no order."""
-    first, second = make_queue(*waiting), make_queue(*waiting)
+    first, second = filled(waiting, fleet, held), filled(waiting, fleet, held)
     assert plan(first, fleet, NOW_S) == plan(second, fleet, NOW_S)
     assert order_of_service(first, 100) == order_of_service(second, 100)
     assert len(first) == len(waiting)
@@ -119,19 +142,19 @@ def test_the_next_look_is_in_the_future(waiting, fleet):
     assert made.look_again_s is None or made.look_again_s > NOW_S
 
 
-@given(queues, workers)
+@given(queues, workers, caches)
 @settings(max_examples=200)
-def test_an_idle_worker_does_not_idle_beside_work_it_can_do(waiting, worker):
+def test_an_idle_worker_does_not_idle_beside_work_it_can_do(waiting, worker, held):
     """Work conservation: an idle worker with room for every waiting request gets some, or all that it may run."""
     worker = replace(
         worker,
         num_running=0,
         draining=False,
-        free_seqs=2,
+        free_seqs=MAX_CHOICES,
         free_blocks=1000,
         pending_prefill_tokens=0,
     )
-    made = plan(make_queue(*waiting), [worker], NOW_S)
+    made = plan(filled(waiting, [worker], held), [worker], NOW_S)
     runnable = [r for r in waiting if worker.serves(r.lane_key) and r.deadline_s > NOW_S]
     assert bool(assigned(made)) == bool(runnable)
 
@@ -186,13 +209,15 @@ def test_no_request_starves(stream):
     ),
     st.sampled_from(Priority),
     st.integers(1, 700),
+    st.integers(1, 2),
 )
 @settings(max_examples=60, deadline=None)
-def test_no_flood_of_tenants_starves_anybody(stream, priority, tokens):
+def test_no_flood_of_tenants_starves_anybody(stream, priority, tokens, choices):
     """Beside a flood of important requests of ever new tenants, who would all be served first, everybody is served.
 
-    Two slots become free each second and four requests come. The victim's tenant was served much already, so neither
-    class nor share helps it, only every k-th pick. It is due after its patience, and nobody else's runs out earlier.
+    Two slots become free each second and four requests come, whose prompts the worker has cached. The victim's tenant
+    was served much already, nothing of it is cached, and it may need both slots: so neither class, share, length nor
+    place helps it, only every k-th pick. It is due after its patience, and nobody else's runs out earlier.
     """
     queue = make_queue(
         patience_s=dict.fromkeys(Priority, 2.0),
@@ -202,7 +227,12 @@ def test_no_flood_of_tenants_starves_anybody(stream, priority, tokens):
     )
     for level in Priority:
         queue.charge(level, "victim", generated_tokens=10**6)
-    queue.add(make_request("victim", tenant="victim", priority=priority, tokens=tokens))
+    queue.prefixes.update("w", (1, 2), ())
+    queue.add(
+        make_request(
+            "victim", tenant="victim", priority=priority, tokens=tokens, num_choices=choices
+        )
+    )
     now_s = 0.0
     for second in range(60):
         now_s = float(second)
@@ -215,6 +245,7 @@ def test_no_flood_of_tenants_starves_anybody(stream, priority, tokens):
                     tokens=length,
                     priority=flood_priority,
                     arrival_s=now_s,
+                    prefix=(1, 2),
                 )
             )
         _serve(queue, plan(queue, [make_worker(free_seqs=2, free_blocks=80, kv_blocks=80)], now_s))

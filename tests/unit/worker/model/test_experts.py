@@ -12,7 +12,8 @@ from worker.model.errors import ModelRefused
 from worker.model.experts import Experts, TiledRouter, replace_experts
 from worker.model.int8_linear import Int8Linear
 from worker.model.load import load_model
-from worker.model.tiled_linear import EXACT_TILES, TiledLinear
+from worker.model.quantize import PlainLayers
+from worker.model.tiled_linear import TiledLinear
 from worker.quality.measure import weight_bytes
 from worker.quantize_command import quantize
 
@@ -56,7 +57,7 @@ def test_experts_that_look_otherwise_are_refused_by_name():
     model = transformers.AutoModelForCausalLM.from_config(tiny_config("mixtral"))
     model.model.layers[1].mlp.experts.has_gate = False
     with pytest.raises(ModelRefused, match="MixtralExperts: experts without a gate"):
-        replace_experts(model, lambda w, b: TiledLinear(w, b, EXACT_TILES[torch.float32]), None)
+        replace_experts(model, PlainLayers(torch.float32), lambda _: None)
 
 
 def test_a_mixture_is_not_written_as_a_checkpoint_of_bitsandbytes(tmp_path, capsys):

@@ -24,7 +24,8 @@ from worker.model.errors import (
     ModelRefused,
     TokenizerRefused,
 )
-from worker.model.load import choose_device, load_model
+from worker.model.load import load_model
+from worker.model.placement import choose_device
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -256,7 +257,7 @@ def pool_size(settings):
         block_bytes=memory.MIB,
         context_tokens=CONTEXT_TOKENS,
         activation_bytes=100 * memory.MIB,
-        device=CPU,
+        shares={CPU: 1.0},
     )
 
 
