@@ -11,7 +11,8 @@ from worker.engine.block_store import PagedRunner
 from worker.engine.model_settings import ModelSettings
 from worker.model.errors import TokenizerRefused
 from worker.model.lean.runner import LeanRunner
-from worker.model.load import LoadedModel, choose_device, load_model
+from worker.model.load import LoadedModel, load_model
+from worker.model.placement import choose_device
 
 
 def load_draft(
