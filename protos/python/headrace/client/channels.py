@@ -20,8 +20,8 @@ class Channels(TargetChannels[grpc.Channel]):
     """Channels of grpc, for threads."""
 
     def inference(self) -> InferenceServiceStub:
-        """The stub of the target in use."""
-        return InferenceServiceStub(self._channel())
+        """The stub of the target in use, made once for each channel."""
+        return self._kept(InferenceServiceStub)
 
     def admin(self) -> AdminServiceStub:
         """The stub of the target in use."""
@@ -50,6 +50,6 @@ class Channels(TargetChannels[grpc.Channel]):
             channel.close()
 
     def _new(self, address: str) -> grpc.Channel:
-        if self._credentials is None:
-            return grpc.insecure_channel(address, CHANNEL_OPTIONS, self._compression)
-        return grpc.secure_channel(address, self._credentials, CHANNEL_OPTIONS, self._compression)
+        if self.credentials is None:
+            return grpc.insecure_channel(address, CHANNEL_OPTIONS, self.compression)
+        return grpc.secure_channel(address, self.credentials, CHANNEL_OPTIONS, self.compression)
