@@ -36,6 +36,7 @@ from common.instruments import (
     sizes,
 )
 from common.metric_readers import PushReader, ScrapeReader
+from common.speculation_metrics import SpeculationMetrics
 from common.telemetry_names import SERVICE_VERSION
 from common.token_gaps import TokenGaps
 
@@ -78,7 +79,7 @@ class Metrics:
         self._add_requests(meter)
         self._add_engine(meter)
         self._add_preemption(meter)
-        self._add_speculation(meter)
+        self.speculation = SpeculationMetrics(meter)
         self._add_prefix_cache(meter)
         self._add_answers(meter)
         self._add_links(meter)
@@ -212,12 +213,6 @@ class Metrics:
         )
         self.recomputed_tokens = counter(
             meter, "recomputed_tokens", "tokens computed that had been computed before"
-        )
-
-    def _add_speculation(self, meter: Meter) -> None:
-        self.guessed_tokens = counter(meter, "guessed_tokens", "tokens computed on speculation")
-        self.accepted_tokens = counter(
-            meter, "accepted_tokens", "tokens computed on speculation that were right"
         )
 
     def _add_prefix_cache(self, meter: Meter) -> None:

@@ -77,6 +77,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         self._log = log
         self._admit = admit
         self._not_yet = frozenset(not_yet)
+        self._guarded: dict[str, tuple[Handler, Handler]] = {}
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -86,6 +87,13 @@ class Boundary(grpc.aio.ServerInterceptor):
         method: str = handler_call_details.method
         if handler is None or not method.startswith(_OURS):
             return handler
+        # Made at a method's first call; a server of its own has its own handlers, which this must not mix up.
+        known = self._guarded.get(method)
+        if known is None or known[0] is not handler:
+            known = self._guarded[method] = (handler, self._guarding(method, handler))
+        return known[1]
+
+    def _guarding(self, method: str, handler: Handler) -> Handler:
         parse = handler.request_deserializer
 
         def deserialize(data: bytes) -> Any:

@@ -7,6 +7,7 @@ import grpc.aio
 import pytest
 
 from common.grpc_options import COMPRESSED_FROM_BYTES
+from headrace.client import AsyncClient
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 from headrace.v1 import inference_service_pb2_grpc as inference_rpc
@@ -24,6 +25,9 @@ NUM_WORDS = COMPRESSED_FROM_BYTES + 100
 
 async def test_compressed_messages(gateway: RunningGateway, scheduler: ScriptedScheduler) -> None:
     """They are taken, and counted by what they unfold to: a bomb is refused, and the gateway serves on."""
+    async with AsyncClient(gateway.address, compression=grpc.Compression.Gzip) as client:
+        counted = await client.count_tokens("hello " * 20, model="tiny")
+        assert counted.num_tokens == 21
     by_gzip = grpc.Compression.Gzip
     async with grpc.aio.insecure_channel(gateway.address, compression=by_gzip) as channel:
         stub = inference_rpc.InferenceServiceStub(channel)
