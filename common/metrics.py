@@ -37,6 +37,7 @@ from common.instruments import (
     sizes,
 )
 from common.metric_readers import PushReader, ScrapeReader
+from common.speculation_metrics import SpeculationMetrics
 from common.tallies import Spread, Tally
 from common.telemetry_names import SERVICE_VERSION
 
@@ -82,7 +83,7 @@ class Metrics:
         self._add_requests(meter)
         self._add_engine(meter)
         self._add_preemption(meter)
-        self._add_speculation(meter)
+        self.speculation = SpeculationMetrics(meter)
         self._add_prefix_cache(meter)
         self._add_answers(meter)
         self._add_links(meter)
@@ -209,12 +210,6 @@ class Metrics:
         )
         self.recomputed_tokens = counter(
             meter, "recomputed_tokens", "tokens computed that had been computed before"
-        )
-
-    def _add_speculation(self, meter: Meter) -> None:
-        self.guessed_tokens = counter(meter, "guessed_tokens", "tokens computed on speculation")
-        self.accepted_tokens = counter(
-            meter, "accepted_tokens", "tokens computed on speculation that were right"
         )
 
     def _add_prefix_cache(self, meter: Meter) -> None:
