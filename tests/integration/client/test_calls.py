@@ -274,6 +274,19 @@ def test_batches_yield_outcomes_and_stop_when_left(client: Client, script: Scrip
     assert not requests[0].HasField("timeout")
 
 
+async def test_a_client_for_asyncio_of_the_same_connection(
+    script: Script, server: ScriptedServer
+) -> None:
+    """It bears the same key and metadata, and calls the same server, as `headrace bench` does."""
+    script.on("GetModel", answer(pb.GetModelResponse(model=pb.Model(name="a"))))
+    with Client(server.target, api_key="hr-1", metadata=(("x-own", "1"),)) as client:
+        async with client.for_asyncio() as twin:
+            assert (await twin.model("a")).name == "a"
+    (seen,) = script.of("GetModel")
+    assert seen.metadata["authorization"] == "Bearer hr-1"
+    assert seen.metadata["x-own"] == "1"
+
+
 async def test_the_asyncio_client_has_every_call(script: Script, server: ScriptedServer) -> None:
     """Each reaches its RPC and unwraps the answer as the sync client does."""
     script.on("Cancel", answer(pb.CancelResponse(cancelling=True)))

@@ -55,8 +55,8 @@ class AioChannels(TargetChannels[grpc.aio.Channel]):
             await channel.close()
 
     def _new(self, address: str) -> grpc.aio.Channel:
-        if self._credentials is None:
-            return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS, self._compression)
+        if self.credentials is None:
+            return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS, self.compression)
         return grpc.aio.secure_channel(
-            address, self._credentials, CHANNEL_OPTIONS, self._compression
+            address, self.credentials, CHANNEL_OPTIONS, self.compression
         )

@@ -50,6 +50,6 @@ class Channels(TargetChannels[grpc.Channel]):
             channel.close()
 
     def _new(self, address: str) -> grpc.Channel:
-        if self._credentials is None:
-            return grpc.insecure_channel(address, CHANNEL_OPTIONS, self._compression)
-        return grpc.secure_channel(address, self._credentials, CHANNEL_OPTIONS, self._compression)
+        if self.credentials is None:
+            return grpc.insecure_channel(address, CHANNEL_OPTIONS, self.compression)
+        return grpc.secure_channel(address, self.credentials, CHANNEL_OPTIONS, self.compression)

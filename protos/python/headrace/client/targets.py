@@ -25,10 +25,10 @@ class TargetChannels(ABC, Generic[_Channel]):
         compression: grpc.Compression | None = None,
     ) -> None:
         """Opens nothing yet, so that it may be made outside a loop; ``metadata`` goes with every call."""
-        self._targets = targets
-        self._metadata = metadata
-        self._credentials = credentials
-        self._compression = compression
+        self.targets = targets
+        self.base_metadata = metadata
+        self.credentials = credentials
+        self.compression = compression
         self._lock = threading.Lock()
         self._open: dict[int, _Channel] = {}
         self._stubs: dict[_Channel, Any] = {}
@@ -37,7 +37,7 @@ class TargetChannels(ABC, Generic[_Channel]):
 
     def metadata(self, trace: TraceContext | None) -> tuple[tuple[str, str | bytes], ...]:
         """What a call sends: the client's metadata and a trace context."""
-        return call_metadata(self._metadata, TraceContext.for_call(trace))
+        return call_metadata(self.base_metadata, TraceContext.for_call(trace))
 
     def note(self, failure: HeadraceError, used: int) -> None:
         """After a failed call to target ``used``: the next one goes elsewhere if that one is away."""
@@ -45,7 +45,7 @@ class TargetChannels(ABC, Generic[_Channel]):
             with self._lock:
                 # Many calls may fail at once; only the first of them moves on.
                 if self.current == used:
-                    self.current = self._targets.after(used)
+                    self.current = self.targets.after(used)
 
     def _channel(self) -> _Channel:
         """The channel of the target in use.
@@ -57,7 +57,7 @@ class TargetChannels(ABC, Generic[_Channel]):
             if self._closed:
                 raise RuntimeError("the client is closed")
             if self.current not in self._open:
-                self._open[self.current] = self._new(self._targets.addresses[self.current])
+                self._open[self.current] = self._new(self.targets.addresses[self.current])
             return self._open[self.current]
 
     def _kept(self, make: Callable[[_Channel], object]) -> Any:
