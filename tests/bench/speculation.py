@@ -2,9 +2,9 @@
 
 python -m tests.bench.speculation [--rounds N] [--pairs exact,int8] [--concurrency 1,4]
 
-One engine without gateway or Redis. Two kinds of text: answers that repeat their prompt (corrected text, changed code,
+One engine without gateway or Redis, on one thread; times are CPU time, so that other processes count little. Two kinds of text: answers that repeat their prompt (corrected text, changed code,
 extraction) and chats that do not. Each is asked without speculation, by lookup and by a draft model, in turns; no token
-may differ. Figures of a busy machine say little.
+may differ.
 
     pair     model                     draft model
     exact    float32, generic runner   the same in q4 on the lean decoder
@@ -18,7 +18,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from worker.model.checkpoint import find_checkpoint
 from worker.settings import SpeculationKind, WorkerSettings
 from worker.text.texts import Texts
 
-MAX_TOKENS = 128
+MAX_TOKENS = 96
 FIRST_LAYERS = 10
 
 _STORY = (
@@ -79,7 +79,7 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Tokens a second."""
+        """Tokens a second of CPU time."""
         return sum(map(len, self.answers.values())) / self.seconds
 
 
@@ -93,6 +93,7 @@ def settings_of(pair: str, scratch: Path) -> WorkerSettings:
         draft_kv_memory_mb=128,
         context_tokens=1024,
         max_seqs=8,
+        threads=1,
     )
     folder = find_checkpoint(ModelSettings(), lambda _: None)
     if pair == "exact":
@@ -121,13 +122,12 @@ def first_layers(source: Path, target: Path) -> Path:
     return target
 
 
-def ways(loaded: Loaded) -> Iterator[tuple[str, Callable[[], Speculation | None]]]:
-    """The ways to guess over one loaded pair."""
+def ways(loaded: Loaded) -> dict[str, Speculation | None]:
+    """The ways to guess over one loaded pair. They go on from run to run, as in a worker: what pays is learned."""
     speculation = loaded.speculation
     assert speculation is not None
-    yield "off", lambda: None
-    yield "lookup", lambda: Speculation(LookupProposer(), speculation.times)
-    yield "draft", lambda: Speculation(speculation.proposer, speculation.times)
+    lookup = Speculation(LookupProposer(), speculation.times)
+    return {"off": None, "lookup": lookup, "draft": speculation}
 
 
 def run(
@@ -153,7 +153,7 @@ def run(
         )
     answers: dict[str, list[int]] = {}
     guessed = right = ended = 0
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     while engine.has_work:
         report = engine.step()
         guessed += report.guessed_tokens
@@ -161,7 +161,7 @@ def run(
         for output in report.outputs:
             answers.setdefault(output.ticket.request_id, []).extend(output.token_ids)
             ended += output.finish is not None and output.finish.reason == "stop"
-    return Run(answers, time.perf_counter() - began_s, guessed, right, ended)
+    return Run(answers, time.process_time() - began_s, guessed, right, ended)
 
 
 def main() -> None:
@@ -177,6 +177,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for pair in options.pairs.split(","):
             loaded = load(settings_of(pair, Path(scratch) / pair), lambda _: None)
+            found = ways(loaded)
             for concurrency in map(int, options.concurrency.split(",")):
                 for kind, questions in TEXTS.items():
                     prompts = [_ids(tokenizer, question) for question in questions]
@@ -187,7 +188,7 @@ def main() -> None:
                         concurrency=concurrency,
                         temperature=options.temperature,
                     )
-                    _print_lines(f"{pair} {kind} at {concurrency}", loaded, ask, options.rounds)
+                    _print_lines(f"{pair} {kind} at {concurrency}", found, ask, options.rounds)
 
 
 def _ids(tokenizer: Any, question: str) -> list[int]:
@@ -198,12 +199,15 @@ def _ids(tokenizer: Any, question: str) -> list[int]:
 
 
 def _print_lines(
-    title: str, loaded: Loaded, ask: Callable[[Speculation | None], Run], rounds: int
+    title: str,
+    ways: Mapping[str, Speculation | None],
+    ask: Callable[[Speculation | None], Run],
+    rounds: int,
 ) -> None:
     runs: dict[str, list[Run]] = {}
     for _ in range(rounds):
-        for way, make in ways(loaded):
-            runs.setdefault(way, []).append(ask(make()))
+        for way, speculation in ways.items():
+            runs.setdefault(way, []).append(ask(speculation))
     plain = statistics.median(one.rate for one in runs["off"])
     for way, found in runs.items():
         assert all(one.answers == runs["off"][0].answers for one in found), f"{way} differs"
