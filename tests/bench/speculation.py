@@ -39,7 +39,7 @@ from worker.model.checkpoint import find_checkpoint
 from worker.settings import SpeculationKind, WorkerSettings
 from worker.text.texts import Texts
 
-MAX_TOKENS = 96
+MAX_TOKENS = 200
 FIRST_LAYERS = 10
 
 _STORY = (
@@ -59,10 +59,10 @@ REPEATING = (
     f"List every sentence of this text as a numbered list:\n\n{_STORY}",
 )
 CHATTING = (
-    "Why is the sky blue?",
-    "Give me three tips for learning to cook.",
-    "Write a short letter to a friend who has moved to another city.",
-    "What is the difference between a river and a lake?",
+    "Why is the sky blue? Answer in one sentence.",
+    "Give me one tip for learning to cook.",
+    "What is the capital of Italy, and what is it known for? Be brief.",
+    "What is the difference between a river and a lake? Answer in two sentences.",
 )
 TEXTS = {"repeating": REPEATING, "chatting": CHATTING}
 
