@@ -69,9 +69,15 @@ def main() -> None:
 
 
 def _check_quality(settings: WorkerSettings, file: str) -> int:
-    from worker.quality.check import check_quality  # a model's libraries, only when asked for
+    # A model's libraries, only when asked for.
+    from worker.quality.check import EVERY_FORMAT, check_quality, format_problem
 
-    return check_quality(settings.for_model, file)
+    formats = EVERY_FORMAT if settings.quality_formats == ("all",) else settings.quality_formats
+    problems = [problem for problem in map(format_problem, formats) if problem]
+    if problems:
+        sys.stderr.write(f"headrace-worker: --quality-formats: {problems[0]}\n")
+        return 2
+    return check_quality(settings.for_model, file, formats)
 
 
 async def serve(settings: WorkerSettings, runtime: Runtime) -> None:
