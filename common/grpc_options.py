@@ -7,6 +7,10 @@ Options = Sequence[tuple[str, int | str]]
 # A prompt of the longest context is far below this, as text or as ids; a bigger message is an attack or
 # a mistake, and the limit is applied before anything is parsed.
 MAX_PUBLIC_MESSAGE_BYTES = 4 * 1024 * 1024
+# Below it an answer costs more to compress than to send.
+COMPRESSED_FROM_BYTES = 8 * 1024
+# Open calls of one connection; further ones wait in the client. Each costs memory before it has said anything.
+MAX_PUBLIC_STREAMS = 2048
 # Inside, one message carries a whole batch: several public requests in one Assign, or a card chunk.
 MAX_INTERNAL_MESSAGE_BYTES = 32 * 1024 * 1024
 # Headers of a request over HTTP; gRPC's soft default of 8 KiB is tight with a token, baggage and tracestate.
@@ -34,6 +38,7 @@ def public_server_options(ping_s: float = PUBLIC_KEEPALIVE_S) -> Options:
         *_public_keepalive(ping_s),
         *_message_sizes(MAX_PUBLIC_MESSAGE_BYTES),
         *_tolerate_pings(_MIN_PING_INTERVAL_MS),
+        ("grpc.max_concurrent_streams", MAX_PUBLIC_STREAMS),
         ("grpc.max_metadata_size", _MAX_GRPC_METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", _MAX_GRPC_METADATA_BYTES),
         # Two gateways must not share a port by accident: the kernel would split clients between them.

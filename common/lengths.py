@@ -59,11 +59,6 @@ class Lengths:
     status_ttl_s: float
     wake_ttl_s: float
 
-    @property
-    def takeover_s(self) -> float:
-        """Longest time from a leader's death to the standby's first write, when all else is healthy."""
-        return self.leader_lease_s + self.leader_renewal_s
-
 
 def derive(base: Base) -> Lengths:
     """All lengths from the base numbers. With the default base, beat = 0.5 s:
@@ -71,10 +66,14 @@ def derive(base: Base) -> Lengths:
     leader    renewed each beat; lease = 6 beats = 3 s: the pause that users feel when a leader is killed, and five
               lost answers in a row are no death. It counts from the *asking* and ends a beat early (margin) for its
               holder: a write begun in time may take a beat to arrive. A standby looks each beat; between looks more
-              than 3 beats apart nothing was observed.
+              than 3 beats apart nothing was observed. Redis tells how old the last renewal is, so a beat of healthy
+              looks has observed the holder's silence from that renewal on: where all is healthy the lease runs out
+              and has been observed in full at the same moment, and the standby looks exactly then. A leader dies
+              between two renewals: the takeover comes 5 to 6 beats = 2.5 to 3 s after its death.
     gateway   renewed every 2 beats = 1 s; lease = 10 beats = 5 s, four lost renewals: its absence costs only the
-              work of requests that nobody follows, so it gets more time than a leader. Looked at every 2 beats,
-              answers within 2 beats; an interval and two slow answers = 6 beats may lie between two looks.
+              work of requests that nobody follows, so it gets more time than a leader, and its silence counts
+              only from when its lease is gone. Looked at every 2 beats, answers within 2 beats; an interval and two
+              slow answers = 6 beats may lie between two looks.
     graces    a request outlives its gateway by two leases = 10 s, in which its client finds another gateway; a
               resumable one by a minute, for people and processes that have to start again.
     records   heartbeats every 2 beats = 1 s, and an answer after 4 beats says nothing about now; so a leader learns of

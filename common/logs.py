@@ -27,6 +27,8 @@ _WITHHELD = "(withheld)"
 # Chatty at INFO about connections that our own lines report with the request or worker concerned.
 _QUIET_LOGGERS = ("grpc", "asyncio", "urllib3", "transformers", "filelock", "httpx")
 
+_NUMBERS = {name.lower(): number for name, number in logging.getLevelNamesMapping().items()}
+
 _REPEATING_LOGGERS = ("opentelemetry",)
 
 
@@ -54,12 +56,13 @@ def configure_logs(
         structlog.processors.StackInfoRenderer(),
     ]
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    renderers = _renderers(log_format, handler.stream, redact)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_renderers(log_format, handler.stream, redact),
+                *renderers,
             ],
         )
     )
@@ -70,14 +73,11 @@ def configure_logs(
     root.addHandler(handler)
     logging.captureWarnings(capture=True)
     set_log_level(level)
+    # Our own lines do not pass through the standard library: that would cost as much again as making them.
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        processors=[drop_below_level, *shared, *renderers],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
+        logger_factory=structlog.WriteLoggerFactory(handler.stream),
         cache_logger_on_first_use=True,
     )
     return get_log(service)
@@ -103,6 +103,13 @@ def for_request(log: Log, request_id: str, context: TraceContext | None = None) 
     if len(parts) >= 4:
         fields |= {"trace_id": parts[1], "span_id": parts[2]}
     return log.bind(**fields)
+
+
+def drop_below_level(_: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Lets pass what is important enough now: ``set_log_level`` works on loggers that exist."""
+    if _NUMBERS[method] < logging.getLogger().level:
+        raise structlog.DropEvent
+    return event
 
 
 def add_current_span(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import uvloop
 
+from common.garbage import keep_what_exists
 from common.logs import Log, configure_logs
 from common.metrics import Metrics
 from common.process_meters import watch_process
@@ -56,9 +57,12 @@ class Runtime:
     ready_file: ReadyFile
     mount: Callable[[str, Pages], None]
     """Adds pages to the status endpoint."""
+    on_serving: Callable[[], None] = lambda: None
+    """Called when everything has been loaded."""
 
     def announce(self, endpoints: Mapping[str, str]) -> None:
         """Everything serves, at these addresses: log it and write the ready file."""
+        self.on_serving()
         all_endpoints = {**endpoints, "metrics": self.metrics_address}
         self.ready_file.write(self.name, all_endpoints)
         self.log.info("serving", endpoints=all_endpoints)
@@ -93,7 +97,7 @@ def run_service(name: str, settings: ServiceSettings, serve: Serve) -> int:
         ):
             runtime = Runtime(
                 name, instance, log, tracing, metrics, readiness, stopping,
-                endpoint.address, ready_file, endpoint.mount,
+                endpoint.address, ready_file, endpoint.mount, keep_what_exists,
             )  # fmt: skip
             code = runner.run(_supervise(runtime, liveness, signals, serve))
     except (CannotServe, OSError) as error:

@@ -1,8 +1,8 @@
 """``headrace.v1.AdminService``: what operators see and order, from the leaders' snapshots."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from common.domain import Partition
 from common.errors import FieldViolation, InvalidRequest, NotFound
 from common.streams.node import Node
 from common.streams.wake import DrainOrder, order_drain
@@ -21,9 +21,6 @@ from gateway.validation.fields import check_model
 from gateway.validation.findings import Findings
 from headrace.v1 import admin_service_pb2 as pb
 from headrace.v1 import admin_service_pb2_grpc as rpc
-
-if TYPE_CHECKING:
-    from common.domain import Partition
 
 _BOUND_S = 2.0
 _DEFAULT_GRACE_MS = 60_000
@@ -83,13 +80,13 @@ class AdminService(rpc.AdminServiceServicer):
         return pb.DrainWorkerResponse(worker=admin.worker_to_pb(status, worker))
 
     async def GetQueue(self, request: pb.GetQueueRequest, context: Context) -> pb.GetQueueResponse:
-        """A model's queues now."""
+        """The queues of a model, or of all, now."""
         return pb.GetQueueResponse(queues=await self._queues(request.model))
 
     async def WatchQueue(  # type: ignore[override] # the writer API: it ends in this coroutine's own time
         self, request: pb.WatchQueueRequest, context: Context
     ) -> None:
-        """A model's queues whenever they change; snapshots come once a second."""
+        """The same whenever they change; snapshots come once a second."""
         shown: list[pb.Queue] = []
         while True:
             queues = await self._queues(request.model)
@@ -180,24 +177,26 @@ class AdminService(rpc.AdminServiceServicer):
         return pb.PromoteModelResponse(alias=alias_to_pb(alias))
 
     async def _queues(self, name: str) -> list[pb.Queue]:
-        findings = Findings()
-        check_model(name, findings)
-        findings.raise_if_any()
-        model = await self._catalogue.get(name)
         return [
             admin.queue_to_pb(partition, await self._views.look(partition))
-            for partition in partitions_of(model)
+            for partition in await self._partitions(name)
         ]
 
     async def _statuses(self, name: str) -> Sequence[PartitionStatus]:
+        found = [await self._views.look(one) for one in await self._partitions(name)]
+        return [status for status in found if status is not None]
+
+    async def _partitions(self, name: str) -> Sequence[Partition]:
+        """Of a model, or of all."""
         if name:
+            findings = Findings()
+            check_model(name, findings)
+            findings.raise_if_any()
             models = [await self._catalogue.get(name)]
         else:
             await self._catalogue.first_look()
             models = [*self._catalogue.models]
-        partitions: list[Partition] = [p for model in models for p in partitions_of(model)]
-        found = [await self._views.look(partition) for partition in partitions]
-        return [status for status in found if status is not None]
+        return [partition for model in models for partition in partitions_of(model)]
 
     async def _find(self, worker_id: str) -> tuple[PartitionStatus, WorkerStatus]:
         for status in await self._statuses(""):

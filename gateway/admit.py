@@ -1,14 +1,19 @@
 """Admission: one script, after which the request is safe; or a refusal that says when to come back."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from common.domain import TraceContext
 from common.errors import HeadraceError, QueueFull, Unavailable
 from common.metrics import Metrics, class_labels
-from common.streams import admission
-from common.streams.admission import Admitted, Refused, Submission
+from common.streams.admission import (
+    Admitted,
+    Refused,
+    Submission,
+    admission_call,
+    read_admission,
+)
 from common.streams.node import Node
+from common.streams.shared_trips import SharedTrips
 from common.telemetry_names import (
     HEADRACE_OUTCOME,
     HEADRACE_PRIORITY,
@@ -39,14 +44,16 @@ class Admission:
     def __init__(
         self,
         node: Node,
+        trips: SharedTrips,
         relay: Relay,
         views: QueueViews,
         settings: GatewaySettings,
         tracing: Tracing,
         metrics: Metrics,
     ) -> None:
-        """``relay`` names the log that requests are to be answered in."""
+        """``trips`` go to ``node``; ``relay`` names the log that requests are to be answered in."""
         self._node = node
+        self._trips = trips
         self._relay = relay
         self._views = views
         self._settings = settings
@@ -122,9 +129,8 @@ class Admission:
             submission = self._submission(prepared, name, context_of(span))
             is_known, num_errors = False, self._node.num_errors
             try:
-                outcome = await admission.admit(
-                    self._node, submission, bounds, bound_s=ADMIT_BOUND_S
-                )
+                call = admission_call(submission, bounds)
+                outcome = read_admission(await self._trips.run(str(partition), call))
                 # A refusal is no last word where an earlier try may still lie in a broken connection's buffer.
                 is_known = isinstance(outcome, Admitted) or self._node.num_errors == num_errors
                 span.set_attribute(HEADRACE_OUTCOME, type(outcome).__name__.lower())
@@ -134,7 +140,7 @@ class Admission:
         return outcome
 
     def _submission(self, prepared: Prepared, name: str, trace: TraceContext) -> Submission:
-        request = replace(prepared.request, trace=trace)
+        request = prepared.request
         own = self._relay.readers.own
         return Submission(
             request_id=prepared.id,
@@ -146,7 +152,7 @@ class Admission:
             start=own.position,
             follower=name,
             header=encode_header(prepared.header(trace)),
-            body=encode_body(request),
+            body=encode_body(request, trace),
             resume_grace_ms=(
                 round(self._settings.resume_grace_s * 1000) if request.resumable else 0
             ),

@@ -8,9 +8,10 @@ from common.content_plugins import load_filters
 from common.health import HealthService, model_service_name
 from common.server import CannotServe, Runtime
 from common.streams.node import Node
+from common.streams.shared_trips import SharedTrips
 from gateway.access import Access
 from gateway.admin_service import NOT_YET, AdminService
-from gateway.admit import Admission
+from gateway.admit import ADMIT_BOUND_S, Admission
 from gateway.aliases import Aliases
 from gateway.attachment import Attachment
 from gateway.audit import AuditLog
@@ -142,8 +143,19 @@ class Gateway:
 
     def _add_services(self) -> HttpServer:
         settings, runtime = self._settings, self._runtime
+        trips = SharedTrips(
+            self._node,
+            lambda work, name: self._background.start(work, name, within_s=None),
+            bound_s=ADMIT_BOUND_S,
+        )
         admission = Admission(
-            self._node, self._relay, self._views, settings, runtime.tracing, runtime.metrics
+            self._node,
+            trips,
+            self._relay,
+            self._views,
+            settings,
+            runtime.tracing,
+            runtime.metrics,
         )
         parts = self._parts(admission)
         inference_rpc.add_InferenceServiceServicer_to_server(
@@ -232,7 +244,7 @@ class Gateway:
         if method.startswith(f"/{ADMIN}/"):
             self._callers.require_operator(pairs)
         else:
-            await self._callers.of_pairs(pairs, None)
+            await self._callers.require_known(pairs)
 
     async def _state_health(self) -> None:
         """Ready while Redis answers; a model while a worker serves it."""

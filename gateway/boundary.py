@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from opentelemetry.metrics import Histogram
 
 from common.clock import monotonic_s
@@ -20,6 +20,7 @@ from common.errors import (
     NotImplementedYet,
     Unauthenticated,
 )
+from common.grpc_options import COMPRESSED_FROM_BYTES
 from common.logs import Log
 from common.telemetry_names import RPC_METHOD, RPC_RESPONSE_STATUS_CODE
 from common.wire.status import code_of, status_of
@@ -76,6 +77,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         self._log = log
         self._admit = admit
         self._not_yet = frozenset(not_yet)
+        self._guarded: dict[str, tuple[Handler, Handler]] = {}
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -85,6 +87,13 @@ class Boundary(grpc.aio.ServerInterceptor):
         method: str = handler_call_details.method
         if handler is None or not method.startswith(_OURS):
             return handler
+        # Made at a method's first call; a server of its own has its own handlers, which this must not mix up.
+        known = self._guarded.get(method)
+        if known is None or known[0] is not handler:
+            known = self._guarded[method] = (handler, self._guarding(method, handler))
+        return known[1]
+
+    def _guarding(self, method: str, handler: Handler) -> Handler:
         parse = handler.request_deserializer
 
         def deserialize(data: bytes) -> Any:
@@ -107,7 +116,11 @@ class Boundary(grpc.aio.ServerInterceptor):
         async def guarded(request: Any, context: Context) -> Any:
             began_s, code = monotonic_s(), grpc.StatusCode.CANCELLED
             try:
+                if not handler.response_streaming:
+                    # Before the first metadata. Only for a client that takes it; events of streams are small.
+                    context.set_compression(grpc.Compression.Gzip)
                 answer = await self._guard(method, behaviour, request, context)
+                await _compress_if_large(answer, context)
                 code = grpc.StatusCode.OK
                 self._audit_order(method, request, "ok")
             except _Refused as refused:
@@ -161,8 +174,24 @@ async def abort(context: Context, error: HeadraceError) -> NoReturn:
     await context.abort(code_of(error), status.message, tuple(trailing))
 
 
-async def _echo(context: Context) -> None:
+def _echo_of(context: Context) -> tuple[tuple[str, str], ...]:
     for key, value in context.invocation_metadata() or ():
         if key == ECHO_KEY and isinstance(value, str):
-            await context.send_initial_metadata(((ECHO_KEY, value[:MAX_ECHO_CHARS]),))
-            return
+            return ((ECHO_KEY, value[:MAX_ECHO_CHARS]),)
+    return ()
+
+
+async def _echo(context: Context) -> None:
+    if echo := _echo_of(context):
+        await context.send_initial_metadata(echo)
+
+
+async def _compress_if_large(answer: Any, context: Context) -> None:
+    """Streams have no answer here."""
+    if not isinstance(answer, Message):
+        return
+    if answer.ByteSize() < COMPRESSED_FROM_BYTES:
+        context.disable_next_message_compression()
+    elif not _echo_of(context):
+        # grpcio forgets what was set where the first metadata goes with the answer.
+        await context.send_initial_metadata(())

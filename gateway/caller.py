@@ -89,6 +89,10 @@ class Callers:
             expires_s=None if remaining_s is None else now_s + remaining_s,
         )
 
+    async def require_known(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Raises HeadraceError: nobody knows the caller, or nobody can tell now."""
+        await self._access.identify(pairs)
+
     def require_operator(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Raises Unauthenticated: this is none."""
         self._access.require_operator(pairs)

@@ -37,6 +37,8 @@ class Story:
     """One call that generates."""
 
     span: Span
+    trace: TraceContext
+    """The context of ``span``."""
     started_s: float
     operation: names.Operation = names.Operation.TEXT_COMPLETION
     model: str = ""
@@ -56,11 +58,6 @@ class Story:
     def usage(self) -> Usage:
         """Usage of what was delivered so far."""
         return Usage() if self.mailbox is None else self.mailbox.usage(self.completion_tokens)
-
-    @property
-    def trace(self) -> TraceContext:
-        """The context of the call's span."""
-        return context_of(self.span)
 
     def join(self, request_id: str, tenant: str) -> None:
         """Another call's request is followed: it is counted there, and its model is not named here."""
@@ -165,7 +162,7 @@ class Stories:
         with self._tracing.span(
             name, parent=caller.trace, kind=SpanKind.SERVER, attributes=attributes
         ) as span:
-            story = Story(span, caller.started_s)
+            story = Story(span, context_of(span), caller.started_s)
             outcome, code = "left", "CANCELLED"
             try:
                 yield story
@@ -205,6 +202,7 @@ class Stories:
 
     def _audit_end(self, story: Story, method: str, caller: Caller, outcome: str) -> None:
         reason = "" if story.finish is None else story.finish.reason.value
+        usage = story.usage
         content: dict[str, str] = {}
         if self._audit_content and story.texts is not None:
             content = {"prompt": story.prompt, "output": output_messages(story.texts, reason)}
@@ -219,16 +217,16 @@ class Stories:
             client_request_id=story.client_request_id,
             decision=outcome,
             finish_reason=reason,
-            prompt_tokens=story.usage.prompt_tokens,
-            completion_tokens=story.usage.completion_tokens,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
         )
 
     def _report(self, story: Story, outcome: str) -> None:
-        now_s = monotonic_s()
+        now_s, usage = monotonic_s(), story.usage
         reason = story.finish.reason.value if story.finish is not None else ""
         ttft_s = None if story.first_token_s is None else story.first_token_s - story.started_s
-        self._measure(story, reason, ttft_s, now_s - story.started_s)
-        self._finish_span(story, reason, ttft_s)
+        self._measure(story, usage, ttft_s, now_s - story.started_s)
+        self._finish_span(story, usage, reason, ttft_s)
         log = for_request(self._log, story.request_id, story.trace)
         log.info(
             "request ended",
@@ -237,13 +235,13 @@ class Stories:
             client_request_id=story.client_request_id,
             outcome=outcome,
             finish_reason=reason,
-            prompt_tokens=story.usage.prompt_tokens,
-            completion_tokens=story.usage.completion_tokens,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
             ttft_s=None if ttft_s is None else round(ttft_s, 4),
             total_s=round(now_s - story.started_s, 4),
         )
 
-    def _measure(self, story: Story, reason: str, ttft_s: float | None, total_s: float) -> None:
+    def _measure(self, story: Story, usage: Usage, ttft_s: float | None, total_s: float) -> None:
         if not story.model:
             return  # refused early, or a second look: neither may count a request twice
         self._measure_conventions(story, ttft_s, total_s)
@@ -252,10 +250,11 @@ class Stories:
             self._metrics.time_to_first_token.record(ttft_s, labels)
         if story.finish is not None:
             self._metrics.e2e_request_latency.record(total_s, labels)
+            reason = story.finish.reason.value
             self._metrics.request_success.add(1, {**labels, "finish_reason": reason})
-        if story.usage.prompt_tokens:
-            self._metrics.prompt_tokens.add(story.usage.prompt_tokens, labels)
-            self._metrics.generation_tokens.add(story.usage.completion_tokens, labels)
+        if usage.prompt_tokens:
+            self._metrics.prompt_tokens.add(usage.prompt_tokens, labels)
+            self._metrics.generation_tokens.add(usage.completion_tokens, labels)
 
     def _measure_conventions(self, story: Story, ttft_s: float | None, total_s: float) -> None:
         if story.finish is None:
@@ -276,15 +275,13 @@ class Stories:
                     (total_s - ttft_s) / others, labels
                 )
 
-    def _finish_span(self, story: Story, reason: str, ttft_s: float | None) -> None:
+    def _finish_span(self, story: Story, usage: Usage, reason: str, ttft_s: float | None) -> None:
         span = story.span
         if not span.is_recording():
             return
-        span.set_attribute(names.GEN_AI_USAGE_INPUT_TOKENS, story.usage.prompt_tokens)
-        span.set_attribute(names.GEN_AI_USAGE_OUTPUT_TOKENS, story.usage.completion_tokens)
-        span.set_attribute(
-            names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS, story.usage.cached_prompt_tokens
-        )
+        span.set_attribute(names.GEN_AI_USAGE_INPUT_TOKENS, usage.prompt_tokens)
+        span.set_attribute(names.GEN_AI_USAGE_OUTPUT_TOKENS, usage.completion_tokens)
+        span.set_attribute(names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS, usage.cached_prompt_tokens)
         if reason:
             span.set_attribute(names.GEN_AI_RESPONSE_FINISH_REASONS, [reason])
         if story.texts is not None and self._trace_content:

@@ -8,7 +8,7 @@ from common.domain import OrderingHeader, RequestId
 from common.records import Failure, FenceRecord, LogRecord, Progress
 from common.request_status import RequestStatus
 from common.streams.inbox import InboxEntry
-from common.streams.ownership import Answer, Ended, Owned, own_step
+from common.streams.ownership import Answer, Ended, Owned
 from common.wire.records import UndecodableError, decode_progress
 from common.wire.request import decode_header
 from scheduler.alarms import DeadlineDue
@@ -17,7 +17,8 @@ from scheduler.ending import Ending
 from scheduler.failures import MAX_STALLS, MAX_WORKER_LOSSES, poison, stalled, undecodable
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
-from scheduler.messages import Owning, Recovered
+from scheduler.messages import EntriesRead, Owning, Recovered
+from scheduler.newcomers import Newcomers
 from scheduler.settlements import Due, EndedEntry
 
 
@@ -29,16 +30,19 @@ class Arrivals:
         led: LedPartition,
         ending: Ending,
         checkpoints: Checkpoints,
+        newcomers: Newcomers,
     ) -> None:
         """Into this partition."""
         self._led = led
         self._ending = ending
         self._checkpoints = checkpoints
+        self._newcomers = newcomers
 
-    def entries_read(self, entries: list[InboxEntry]) -> None:
+    def entries_read(self, message: EntriesRead) -> None:
         """Own what is not known yet."""
         led = self._led
-        for entry in entries:
+        num_free = self._newcomers.num_free() if message.are_new else 0
+        for entry in message.entries:
             if (entry.priority, entry.entry_id) in led.entries:
                 continue
             request_id = RequestId.parse(entry.request_id or "")
@@ -46,9 +50,8 @@ class Arrivals:
                 led.telemetry.log.error("unreadable inbox entry", entry=entry.entry_id)
                 led.acks.add(entry.priority, entry.entry_id)
                 continue
-            led.entries.add((entry.priority, entry.entry_id))
-            step = own_step(led.owner, request_id, entry.priority, entry.entry_id)
-            led.records.ask(step, Owning(request_id, entry))
+            if not self._newcomers.welcome(request_id, entry, num_free):
+                led.own(request_id, entry)
 
     def owned(self, purpose: Owning, answer: Answer) -> None:
         """The record answered."""
@@ -71,7 +74,8 @@ class Arrivals:
         if former is not None:  # it stood in the inbox twice; the last epoch counts
             led.drop(former)
         header, progress, failure = _decode(entry, owned)
-        first_ms = owned.first_dispatch_ms
+        first_ms, node_time = owned.first_dispatch_ms, led.node_time
+        node_time.saw(owned.now_ms, now_s)
         request = LedRequest(
             id=request_id,
             entry_id=entry.entry_id,
@@ -80,16 +84,14 @@ class Arrivals:
             log=owned.log,
             start=owned.start,
             owned_s=now_s,
-            arrival_s=now_s - (owned.now_ms - owned.admitted_ms) / 1000,
-            deadline_s=now_s + (owned.deadline_ms - owned.now_ms) / 1000,
+            arrival_s=node_time.past_s(owned.admitted_ms, now_s),
+            deadline_s=node_time.here_s(owned.deadline_ms),
             progress=progress,
             fingerprint=owned.fingerprint,
             worker_losses=owned.worker_losses,
             num_stalls=owned.stalls,
             num_dispatches=owned.attempts,
-            first_dispatch_s=None
-            if first_ms is None
-            else now_s - (owned.now_ms - first_ms) / 1000,
+            first_dispatch_s=None if first_ms is None else node_time.past_s(first_ms, now_s),
         )
         led.add(request)
         if owned.cancel:
@@ -99,10 +101,12 @@ class Arrivals:
             self._ending.cancel(request, owned.cancel)
         request.is_recovering = not _is_fresh(owned)
         if request.is_recovering:
+            led.recovering.add(request.key)
             led.telemetry.taken_over(1)
             led.write(request, [LogRecord(request.key, request.epoch, FenceRecord())])
         if failure is not None:
             request.is_recovering = False
+            led.recovering.discard(request.key)
             request.end_wanted = None
             self._ending.fail(request, failure)
         elif not request.is_recovering:
@@ -114,6 +118,7 @@ class Arrivals:
         if self._led.requests.get(request.key) is not request or not request.is_recovering:
             return
         request.is_recovering = False
+        self._led.recovering.discard(request.key)
         has_progress = message.progress.next_seq > request.checkpoint_seq
         request.restore(message.progress)
         self._led.recharge(request)

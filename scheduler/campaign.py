@@ -1,6 +1,6 @@
 """Runs for the lead of one partition: stands by, takes and renews the lease, leads, stands by again.
 
-stand by ──lease free, or absent for a full lease──▶ lead ──lease lost──▶ stand by
+stand by ──lease free, or its holder silent for it──▶ lead ──lease lost──▶ stand by
                                                       └──process stops, or leads too much──▶ give the lease back
 """
 
@@ -22,6 +22,13 @@ _TIMEOUT_S = RENEW_INTERVAL_S
 """A look or a renewal that takes longer is repeated rather than waited for."""
 
 _MAX_GAP_S = LENGTHS.leader_look_gap_s
+# Answers take a few milliseconds, and Redis' clock is not ours.
+_SHORTEST_PAUSE_S = 0.02
+
+
+def _until_next_look_s(absence: Absence) -> float:
+    """A beat, or less where the lease would count as gone before."""
+    return max(_SHORTEST_PAUSE_S, min(RENEW_INTERVAL_S, absence.remaining_s or RENEW_INTERVAL_S))
 
 
 class _LeaseLost(Exception):
@@ -78,20 +85,25 @@ class Campaign:
                         return lease
             except Unavailable:
                 absence.interrupt()
-            await self._pause()
+            await self._pause(_until_next_look_s(absence))
         return None
 
     async def _is_free(self, absence: Absence) -> bool:
         asked_s = self._clock()
-        leader = await leases.look_at_leader(self._node, self._partition, bound_s=_TIMEOUT_S)
+        seen = await leases.look_at_leader(self._node, self._partition, bound_s=_TIMEOUT_S)
         # Our own former lease: whoever led under it in this process has ended.
-        is_present = leader is not None and leader != self._identity
-        if absence.saw(present=is_present, asked_s=asked_s, now_s=self._clock()):
+        is_present = seen is not None and seen.leader != self._identity
+        if absence.saw(
+            present=is_present,
+            asked_s=asked_s,
+            now_s=self._clock(),
+            renewed_ago_s=None if seen is None else seen.renewed_ago_s,
+        ):
             return True
         if is_present:
             self._balance.is_led(self._partition)
             return False
-        return leader is not None or await leases.is_lease_free(
+        return seen is not None or await leases.is_lease_free(
             self._node, self._partition, bound_s=_TIMEOUT_S
         )
 
@@ -143,9 +155,9 @@ class Campaign:
         lease.renewed(asked_s)
         return True
 
-    async def _pause(self) -> None:
+    async def _pause(self, pause_s: float) -> None:
         try:
-            async with asyncio.timeout(RENEW_INTERVAL_S):
+            async with asyncio.timeout(pause_s):
                 await self._stopping.wait()
         except TimeoutError:
             return

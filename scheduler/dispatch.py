@@ -4,11 +4,19 @@ plan ──▶ pick ──▶ take (one round trip per batch) ──▶ Assign
 """
 
 import secrets
+from collections.abc import Iterable
 
-from common import telemetry_names as names
 from common.domain import FinishReason
 from common.request_status import RequestStatus
-from common.streams.ownership import Answer, CancelRequested, Taken, take_step
+from common.streams.ownership import (
+    Answer,
+    CancelRequested,
+    RecordStep,
+    Started,
+    Taken,
+    start_step,
+    take_step,
+)
 from common.wire import orders
 from common.wire.orders import Assignment, OpenedBody
 from common.wire.records import UndecodableError
@@ -16,7 +24,9 @@ from scheduler.ending import Ending
 from scheduler.failures import no_equal_worker, no_worker, revision_left, undecodable
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
+from scheduler.led_worker import LedWorker
 from scheduler.messages import Batch, Taking
+from scheduler.newcomers import Newcomers
 from scheduler.planning.plan import Assignment as Picks
 from scheduler.planning.plan import Plan, Preemption, plan
 from scheduler.returns import Returns
@@ -29,11 +39,14 @@ _NO_WORKER_GRACE_S = 5.0
 class Dispatch:
     """Plans, and sends what was planned."""
 
-    def __init__(self, led: LedPartition, ending: Ending, returns: Returns) -> None:
+    def __init__(
+        self, led: LedPartition, ending: Ending, returns: Returns, newcomers: Newcomers
+    ) -> None:
         """For this partition."""
         self._led = led
         self._ending = ending
         self._returns = returns
+        self._newcomers = newcomers
         self.look_again_s: float | None = None
 
     def plan(self, now_s: float) -> Plan:
@@ -46,27 +59,32 @@ class Dispatch:
         self._unpark()
         if not led.queue and not led.queue.kept.is_running:
             return Plan()
-        views = [worker.view(led.queue.lengths) for worker in led.workers.values()]
+        views = [worker.view(led.queue.lengths, now_s) for worker in led.workers.values()]
         return plan(led.queue, views, now_s)
 
     def carry_out(self, planned: Plan, now_s: float) -> None:
         """Expire, refuse, and take what was picked."""
         led = self._led
         self.look_again_s = planned.look_again_s
-        for request_id, why in planned.expired.items():
-            self._ending.expire(led.requests[request_id], why)
+        for request in self._ours(planned.expired):
+            self._ending.expire(request, planned.expired[request.key])
         grace_ends_s = led.led_since_s + _NO_WORKER_GRACE_S
-        for request_id in planned.refused:
+        for request in self._ours(planned.refused):
             if now_s >= grace_ends_s:
-                self._ending.fail(led.requests[request_id], no_worker())
+                self._ending.fail(request, no_worker())
             else:
                 self.look_again_s = min(grace_ends_s, self.look_again_s or grace_ends_s)
-        for request_id in planned.given_up:
-            self._give_up(led.requests[request_id])
+        for request in self._ours(planned.given_up):
+            self._give_up(request)
         for picks in planned.assignments:
             self._take(picks, now_s)
         for preemption in planned.preemptions:
             self._preempt(preemption)
+
+    def _ours(self, request_ids: Iterable[str]) -> list[LedRequest]:
+        """Whose end may be decided here: of newcomers only what starts them, the rest once they are owned."""
+        requests = [self._led.requests[request_id] for request_id in request_ids]
+        return [request for request in requests if not request.is_newcomer]
 
     def _give_up(self, request: LedRequest) -> None:
         """The workers that it waits for do not come back."""
@@ -107,9 +125,13 @@ class Dispatch:
             request.since_s = now_s
             request.worker_id = worker.worker_id
             worker.add(request, now_s, pick.cached_tokens)
-            fingerprint = worker.session.hello.fingerprint
-            step = take_step(request.id, request.epoch, worker.worker_id, fingerprint)
-            led.records.ask(step, Taking(request, batch))
+            led.records.ask(self._step(request, worker), Taking(request, batch))
+
+    def _step(self, request: LedRequest, worker: LedWorker) -> RecordStep:
+        fingerprint = worker.session.hello.fingerprint
+        if request.is_newcomer:
+            return start_step(self._led.owner, request.id, worker.worker_id, fingerprint)
+        return take_step(request.id, request.epoch, worker.worker_id, fingerprint)
 
     def _parks(self, request: LedRequest) -> bool:
         """Whether it has to wait for its log, which takes appends more slowly than they come."""
@@ -130,21 +152,25 @@ class Dispatch:
         """A record answered; the last of a batch sends it."""
         batch = purpose.batch
         batch.num_missing -= 1
-        self._settle_take(purpose.request, batch, answer)
+        self._settle_take(purpose.request, batch, answer, now_s)
         if not batch.num_missing and batch.taken:
             self._send(batch, now_s)
 
-    def _settle_take(self, request: LedRequest, batch: Batch, answer: Answer) -> None:
+    def _settle_take(
+        self, request: LedRequest, batch: Batch, answer: Answer, now_s: float
+    ) -> None:
         led = self._led
         if led.requests.get(request.key) is not request:
             return
         request.is_taking = False
         match answer:
+            case Started():
+                self._newcomers.started(request, answer, now_s)
+                self._go(request, batch, 1, answer.body)
             case Taken():
-                request.move(RequestStatus.RUNNING)
-                request.num_dispatches = answer.attempts
-                request.fingerprint = batch.worker.session.hello.fingerprint
-                self._open(request, batch, answer.body)
+                self._go(request, batch, answer.attempts, answer.body)
+            case _ if request.is_newcomer:
+                self._newcomers.forget(request)
             case CancelRequested():
                 led.release_worker(request)
                 self._ending.cancel(request, answer.reason)
@@ -154,7 +180,11 @@ class Dispatch:
                 led.telemetry.log.warning("not taken", request_id=request.key, answer=str(answer))
                 led.drop(request)
 
-    def _open(self, request: LedRequest, batch: Batch, data: bytes) -> None:
+    def _go(self, request: LedRequest, batch: Batch, attempts: int, data: bytes) -> None:
+        """It is the batch's worker's, by its record."""
+        request.move(RequestStatus.RUNNING)
+        request.num_dispatches = attempts
+        request.fingerprint = batch.worker.session.hello.fingerprint
         try:
             body = orders.open_body(data)
         except UndecodableError:
@@ -192,18 +222,9 @@ class Dispatch:
     def _assignment(
         self, request: LedRequest, body: OpenedBody, batch: Batch, now_s: float
     ) -> Assignment:
-        telemetry, trace = self._led.telemetry, request.header.trace
+        telemetry = self._led.telemetry
         telemetry.queued(request, now_s)
-        attributes: dict[str, str | int] = {
-            names.HEADRACE_REQUEST_ID: request.key,
-            names.HEADRACE_BATCH_ID: batch.id,
-            names.HEADRACE_WORKER_ID: batch.worker.worker_id,
-            names.HEADRACE_EPOCH: request.epoch,
-            names.HEADRACE_ATTEMPT: request.attempt,
-            names.HEADRACE_TOKENS_RESUMED: request.progress.next_seq,
-            names.HEADRACE_PLAN_REASON: f"{batch.reason}; {request.why}",
-        }
-        context = telemetry.dispatched(trace, attributes, batch.picked_s, now_s)
+        context = telemetry.dispatched(request, batch.id, batch.reason, batch.picked_s, now_s)
         return Assignment(
             body=body,
             epoch=request.epoch,

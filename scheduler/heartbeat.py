@@ -68,6 +68,6 @@ class Heartbeat:
 
     def _entry(self, request_id: str) -> Entry | None:
         request = self._led.requests.get(request_id)
-        if request is None or request.is_settling:
+        if request is None or request.is_settling or request.is_newcomer:
             return None
         return request.id, request.header.priority, request.entry_id, request.epoch

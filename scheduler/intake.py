@@ -39,7 +39,7 @@ class Intake:
         while True:
             entries = await inbox.read_new(self._node, self._partition, self._consumer)
             if entries:
-                self._post(EntriesRead(entries))
+                self._post(EntriesRead(entries, are_new=True))
             if self._node.num_errors != num_errors:
                 num_errors = self._node.num_errors
                 await inbox.create_groups(self._node, self._partition)

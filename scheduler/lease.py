@@ -2,7 +2,7 @@
 
     asked          answered                      holds until       may be taken from
       |---------------|                              |                    |
-      0                                     lease - margin      lease (+ a full lease of absence)
+      0                                     lease - margin            lease
 
 The lease counts from the moment at which its renewal was *asked for*: Redis counts from a later one. So a scheduler
 that was paused finds, at its first look at the clock, that it must not write any more.

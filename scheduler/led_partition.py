@@ -4,16 +4,19 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from common.domain import Clock, FinishReason, Partition, Priority
+from common.domain import Clock, FinishReason, Partition, Priority, RequestId
 from common.records import LogRecord
 from common.streams import reply_log
+from common.streams.inbox import InboxEntry
+from common.streams.ownership import own_step
 from common.wire import orders
 from scheduler.acks import Acks
 from scheduler.alarms import Alarms
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
 from scheduler.log_writers import LogWriters
-from scheduler.messages import Purpose
+from scheduler.messages import Owning, Purpose
+from scheduler.node_time import NodeTime
 from scheduler.planning.queue import WaitingQueue
 from scheduler.record_writer import RecordWriter
 from scheduler.settings import SchedulerSettings
@@ -26,7 +29,8 @@ class LedPartition:
     """Everything that is known of a partition while it is led here.
 
     ``entries`` are the inbox entries that are being taken or whose requests are in ``requests``. ``parked`` wait for
-    their log to catch up. ``ended`` have their last finish in the log and await their terminal record.
+    their log to catch up. ``recovering`` have a past that is being read. ``ended`` have their last finish in the log and
+    await their terminal record.
     """
 
     partition: Partition
@@ -41,10 +45,12 @@ class LedPartition:
     settlements: Settlements
     recover: Callable[[str, str, list[LedRequest]], None]
     alarms: Alarms = field(default_factory=Alarms)
+    node_time: NodeTime = field(default_factory=NodeTime)
     requests: dict[str, LedRequest] = field(default_factory=dict)
     entries: set[tuple[Priority, str]] = field(default_factory=set)
     workers: dict[str, LedWorker] = field(default_factory=dict)
     parked: dict[str, LedRequest] = field(default_factory=dict)
+    recovering: set[str] = field(default_factory=set)
     ended: list[LedRequest] = field(default_factory=list)
     acks_after_unmark: dict[str, EndedEntry] = field(default_factory=dict)
     num_open_by_log: Counter[str] = field(default_factory=Counter)
@@ -63,6 +69,17 @@ class LedPartition:
             and self.settlements.is_idle
             and self.acks.is_idle
         )
+
+    @property
+    def is_taking_in(self) -> bool:
+        """Whether some request that has come is not yet where it can wait."""
+        return bool(self.recovering) or len(self.entries) > len(self.requests)
+
+    def own(self, request_id: RequestId, entry: InboxEntry) -> None:
+        """Ask for an entry, which nobody else here is asking for."""
+        self.entries.add((entry.priority, entry.entry_id))
+        step = own_step(self.owner, request_id, entry.priority, entry.entry_id)
+        self.records.ask(step, Owning(request_id, entry))
 
     def add(self, request: LedRequest) -> None:
         """A request is ours from here on."""
@@ -143,6 +160,7 @@ class LedPartition:
             return
         self.dequeue(request)
         self.release_worker(request)
+        self.recovering.discard(request.key)
         self.entries.discard((request.header.priority, request.entry_id))
         self.num_open_by_log[request.log] -= 1
         if not self.num_open_by_log[request.log]:

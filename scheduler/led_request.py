@@ -31,7 +31,7 @@ Charged = tuple[Priority, str]
 class LedRequest:
     """State of one request; only the loop's task changes it. Times by this process's monotonic clock.
 
-    ``is_charged`` says that its tenant has paid for the prompt.
+    ``is_charged`` says that its tenant has paid for the prompt. ``is_newcomer``: it is not ours yet (``newcomers``).
     """
 
     id: RequestId
@@ -63,6 +63,7 @@ class LedRequest:
     is_leaving: bool = False
     outcome: str = ""
     gateways: frozenset[str] = frozenset()
+    is_newcomer: bool = False
     is_taking: bool = False
     is_recovering: bool = False
     num_choices: int = 1

@@ -2,7 +2,11 @@
 
 A worker's credit is as old as its message. An assignment that it had not seen when it counted has to be subtracted
 here, and one that it had seen must not be. Its first output shows that it was seen; so does the second credit after
-it (a step that was under way when the assignment came counts without it, the next one with it).
+it (a step that was under way when the assignment came counts without it, the next one with it). Credits that come
+while that step still goes on are as old as its beginning.
+
+A worker that has not been heard for longer than it takes, or whose step goes on and on, gets nothing more: it would wait
+there and not here, where another worker may have it.
 
 What runs will grow: the blocks that it probably still needs are held back for it, or newcomers would take them and the
 worker would have to give one of them back.
@@ -19,6 +23,10 @@ from scheduler.worker_registry.session import WorkerSession
 # Credits come with every step; two steps faster than this may both have been on their way already.
 _MIN_UNSEEN_S = 0.05
 
+# In life signs. Half of one is for a busy network; a step may be long, but what joins behind it starts no sooner.
+_SILENT_BEATS = 1.5
+_LONG_STEP_BEATS = 2
+
 
 @dataclass(slots=True)
 class _Unseen:
@@ -31,9 +39,11 @@ class _Unseen:
 class LedWorker:
     """State of one session; only the loop's task changes it."""
 
-    def __init__(self, session: WorkerSession) -> None:
-        """Nothing runs yet; nothing is known to be free until the first credit."""
+    def __init__(self, session: WorkerSession, beat_s: float) -> None:
+        """Nothing runs yet; nothing is known to be free until the first credit. It gives a life sign each ``beat_s``."""
         self.session = session
+        self._beat_s = beat_s
+        self._heard_s = float("-inf")
         self.running: dict[str, LedRequest] = {}
         self.is_draining = False
         self.last_step_age_ms = 0
@@ -41,6 +51,7 @@ class LedWorker:
         self._unseen: dict[str, _Unseen] = {}
         self._alone = ""
         self._view: WorkerView | None = None
+        self._was_stuck = False
 
     @property
     def worker_id(self) -> str:
@@ -71,37 +82,56 @@ class LedWorker:
         """What planning sees of it is not up to date."""
         self._view = None
 
+    def heard(self, now_s: float, *, step_age_ms: int) -> None:
+        """The worker said something, while a step had been going on for so long (0: none, or it has just ended)."""
+        self._heard_s = now_s
+        self.last_step_age_ms = step_age_ms
+
+    def is_stuck(self, now_s: float) -> bool:
+        """Whether it is silent, or in a step that does not end."""
+        is_silent = now_s - self._heard_s > _SILENT_BEATS * self._beat_s
+        return is_silent or self.last_step_age_ms > _LONG_STEP_BEATS * self._beat_s * 1000
+
     def credited(self, credit: Credit, now_s: float) -> None:
         """The worker said what it can take."""
         self.credit = credit
         self.changed()
-        if not self._unseen:
-            return
+        counted_s = now_s - self.last_step_age_ms / 1000
         for key, unseen in list(self._unseen.items()):
+            if self.last_step_age_ms and counted_s <= unseen.sent_s:
+                continue
             unseen.num_credits += 1
             if unseen.num_credits >= 2 and now_s - unseen.sent_s >= _MIN_UNSEEN_S:
                 del self._unseen[key]
 
-    def view(self, lengths: OutputLengths) -> WorkerView:
+    def view(self, lengths: OutputLengths, now_s: float) -> WorkerView:
         """As the planner sees it. Made again when it has changed: a plan looks at all workers, and few have."""
-        draining = self.is_draining or self.session.is_closed
-        if self._view is None or self._view.draining != draining:
-            self._view = self._look(lengths, draining=draining)
+        draining, is_stuck = self.is_draining or self.session.is_closed, self.is_stuck(now_s)
+        if (
+            self._view is None
+            or self._view.draining != draining
+            or self._was_stuck is not is_stuck
+        ):
+            self._view = self._look(lengths, draining=draining, is_stuck=is_stuck)
+            self._was_stuck = is_stuck
         return self._view
 
-    def _look(self, lengths: OutputLengths, *, draining: bool) -> WorkerView:
+    def _look(self, lengths: OutputLengths, *, draining: bool, is_stuck: bool) -> WorkerView:
         hello, credit = self.session.hello, self.credit
         num_running = sum(one.num_seqs for one in self.running.values())
         free_seqs = hello.max_seqs - num_running
         if not self._unseen:
             free_seqs = min(free_seqs, credit.free_seqs)
+        if is_stuck:
+            free_seqs = 0
         # As the worker will count it: however long a prompt is, it takes a step at most from those behind it.
         tokens = sum(
             min(unseen.tokens - unseen.cached_tokens, hello.max_batch_tokens)
             for unseen in self._unseen.values()
         )
         held_back = sum(self._growth_blocks(one, lengths) for one in self.running.values())
-        here = tuple(one for one in self.running.values() if not one.is_taking)
+        # Nobody is asked to make room where nobody listens.
+        here = () if is_stuck else tuple(r for r in self.running.values() if not r.is_taking)
         return WorkerView(
             worker_id=self.worker_id,
             free_seqs=max(0, free_seqs),

@@ -29,6 +29,7 @@ from scheduler.messages import (
     Taking,
     WritesAnswered,
 )
+from scheduler.newcomers import Newcomers
 from scheduler.output import Output
 from scheduler.returns import Returns
 from scheduler.settle import Settle
@@ -48,9 +49,10 @@ class PartitionLoop:
         self._mailbox = mailbox
         self._ending = Ending(led)
         self._checkpoints = Checkpoints(led)
-        self._arrivals = Arrivals(led, self._ending, self._checkpoints)
+        self._newcomers = Newcomers(led)
+        self._arrivals = Arrivals(led, self._ending, self._checkpoints, self._newcomers)
         self._returns = Returns(led, self._ending)
-        self._dispatch = Dispatch(led, self._ending, self._returns)
+        self._dispatch = Dispatch(led, self._ending, self._returns, self._newcomers)
         self._settle = Settle(led, self._returns, self._checkpoints)
         self._workers = Workers(led, Output(led, self._returns), self._returns, drains)
         self._beats = Beats(led, self._ending)
@@ -70,6 +72,7 @@ class PartitionLoop:
             self._ring(alarm)
         planned = self._dispatch.plan(now_s)
         self._dispatch.carry_out(planned, now_s)
+        self._newcomers.own_rest()
         self._settle.settle()
         self._note_quiet()
 
@@ -104,7 +107,7 @@ class PartitionLoop:
             case WritesAnswered():
                 self._answered(message)
             case EntriesRead():
-                self._arrivals.entries_read(list(message.entries))
+                self._arrivals.entries_read(message)
             case Recovered():
                 self._arrivals.recovered(message)
             case Beaten():

@@ -75,9 +75,10 @@ Purpose = Owning | Taking | Requeuing | Checkpointing | Finishing
 
 @dataclass(frozen=True, slots=True)
 class EntriesRead:
-    """Inbox entries, some of them perhaps known."""
+    """Inbox entries, some of them perhaps known; ``are_new``: nobody has read them before."""
 
     entries: Sequence[InboxEntry]
+    are_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ class RequestSpans:
 
     def waited(self, request: LedRequest, since_s: float, now_s: float, outcome: str) -> None:
         """A wait is over: by dispatch, or because the request ended in the queue."""
+        if not self._tracing.is_recording:
+            return
         attributes = self._common(request) | {
             names.MESSAGING_OPERATION_NAME: "wait",
             names.MESSAGING_OPERATION_TYPE: "receive",
@@ -52,6 +54,8 @@ class RequestSpans:
 
     def settled(self, request: LedRequest, now_s: float) -> None:
         """The terminal record is written."""
+        if not self._tracing.is_recording:
+            return
         attributes = self._common(request) | {
             names.MESSAGING_OPERATION_NAME: "settle",
             names.MESSAGING_OPERATION_TYPE: "settle",

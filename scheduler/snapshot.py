@@ -83,7 +83,7 @@ class Snapshot:
 
     def _positions(self) -> list[QueuePosition]:
         led = self._led
-        views = [worker.view(led.queue.lengths) for worker in led.workers.values()]
+        views = [worker.view(led.queue.lengths, led.clock()) for worker in led.workers.values()]
         serving = [view for view in views if not view.draining]
         found: list[QueuePosition] = []
         for position, request in enumerate(order_of_service(led.queue, NUM_POSITIONS)):

@@ -1,6 +1,6 @@
 """What a led partition shows of itself: metrics and spans, with their labels filled in."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from common import telemetry_names as names
 from common.domain import Partition, Priority, TraceContext
@@ -110,19 +110,23 @@ class PartitionTelemetry:
         request.waiting_since_s = None
 
     def dispatched(
-        self,
-        parent: TraceContext,
-        attributes: Mapping[str, str | int],
-        picked_s: float,
-        sent_s: float,
+        self, request: LedRequest, batch_id: str, reason: str, picked_s: float, sent_s: float
     ) -> TraceContext:
         """A request went to a worker; answers the context under which the worker's span starts."""
         return self._tracing.record_span(
             names.SpanName.DISPATCH,
             start_s=picked_s,
             end_s=sent_s,
-            parent=parent,
-            attributes=attributes,
+            parent=request.header.trace,
+            attributes={
+                names.HEADRACE_REQUEST_ID: request.key,
+                names.HEADRACE_BATCH_ID: batch_id,
+                names.HEADRACE_WORKER_ID: request.worker_id,
+                names.HEADRACE_EPOCH: request.epoch,
+                names.HEADRACE_ATTEMPT: request.attempt,
+                names.HEADRACE_TOKENS_RESUMED: request.progress.next_seq,
+                names.HEADRACE_PLAN_REASON: f"{reason}; {request.why}",
+            },
         )
 
     def batch(

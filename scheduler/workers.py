@@ -42,7 +42,9 @@ class Workers:
             self._depart(former, is_lost=not same)
             former.session.close()
         self._absolve(session)
-        led.workers[session.worker_id] = LedWorker(session)
+        led.workers[session.worker_id] = LedWorker(
+            session, led.settings.worker_heartbeat_ms / 1000
+        )
         led.queue.prefixes.forget(session.worker_id)  # it tells all that it holds
         led.wants_plan = True
         self._drains.look(session.worker_id)
@@ -58,12 +60,15 @@ class Workers:
         if worker is None or worker.session is not event.session:
             return
         now_s = self._led.clock()
-        match event.said:
+        said = event.said
+        worker.heard(
+            now_s, step_age_ms=said.last_step_age_ms if isinstance(said, Heartbeat) else 0
+        )
+        match said:
             case StepOutput() as step:
                 self._credited(worker, step.credit, now_s)
                 self._output.step(worker, step, now_s)
             case Heartbeat() as beat:
-                worker.last_step_age_ms = beat.last_step_age_ms
                 self._credited(worker, beat.credit, now_s)
             case Credit() as credit:
                 self._credited(worker, credit, now_s)

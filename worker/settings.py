@@ -60,7 +60,7 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
     double_quant: bool = setting(False, help="quantize the scales of nf4 and fp4 too")
     dtype: str | None = setting(None, help="float32, bfloat16 or float16; default by machine")
     kv_dtype: KvDtype = setting(
-        KvDtype.AUTO, help="how keys and values are stored; int8 halves them"
+        KvDtype.AUTO, help="how keys and values are stored; default int8 on the lean decoder"
     )
     device: str = setting("auto", help="a torch device; auto takes CUDA where there is one")
     device_map: str | None = setting(

@@ -1,5 +1,6 @@
 """Admission: the one round trip after which a request is safe (script ``admit``)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common import keys
@@ -54,45 +55,51 @@ class Refused:
     tokens: int
 
 
+def admission_call(submission: Submission, bounds: QueueBounds) -> ScriptCall:
+    """The call that admits a request or refuses it. Repeating it with the same id is harmless."""
+    partition = submission.request_id.partition
+    return ScriptCall(
+        "admit",
+        [
+            keys.record(submission.request_id),
+            keys.inbox(partition, submission.priority),
+            keys.queued(partition),
+        ],
+        [
+            str(submission.request_id),
+            submission.priority.name.lower(),
+            submission.prompt_tokens,
+            bounds.max_requests,
+            bounds.max_tokens,
+            min(submission.budget_ms, keys.LONGEST_LIFE_MS),
+            keys.OPEN_RECORD_TTL_MS,
+            submission.log,
+            submission.start,
+            submission.follower,
+            submission.tenant,
+            submission.header,
+            Sealed(submission.body),
+            submission.resume_grace_ms,
+        ],
+    )
+
+
+def read_admission(answer: Sequence[bytes | int]) -> Admitted | Refused:
+    """What the call answered."""
+    words = decoded(answer)
+    if words[0] == "full":
+        return Refused(int(words[1]), int(words[2]))
+    return Admitted(int(words[1]), int(words[2]), words[3] == "1")
+
+
 async def admit(
     node: Node, submission: Submission, bounds: QueueBounds, *, bound_s: float
 ) -> Admitted | Refused:
-    """Admit a request or refuse it. Repeating it with the same id is harmless.
+    """Make the call by itself.
 
     Raises:
         Unavailable: no definite answer within ``bound_s``: it may have been admitted all the same.
     """
-    partition = submission.request_id.partition
-    answer = decoded(
-        await run_script(
-            node,
-            ScriptCall(
-                "admit",
-                [
-                    keys.record(submission.request_id),
-                    keys.inbox(partition, submission.priority),
-                    keys.queued(partition),
-                ],
-                [
-                    str(submission.request_id),
-                    submission.priority.name.lower(),
-                    submission.prompt_tokens,
-                    bounds.max_requests,
-                    bounds.max_tokens,
-                    min(submission.budget_ms, keys.LONGEST_LIFE_MS),
-                    keys.OPEN_RECORD_TTL_MS,
-                    submission.log,
-                    submission.start,
-                    submission.follower,
-                    submission.tenant,
-                    submission.header,
-                    Sealed(submission.body),
-                    submission.resume_grace_ms,
-                ],
-            ),
-            bound_s=bound_s,
-        )
+    return read_admission(
+        await run_script(node, admission_call(submission, bounds), bound_s=bound_s)
     )
-    if answer[0] == "full":
-        return Refused(int(answer[1]), int(answer[2]))
-    return Admitted(int(answer[1]), int(answer[2]), answer[3] == "1")

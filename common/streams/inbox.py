@@ -21,7 +21,8 @@ _EMPTY_CONSUMER_IDLE_MS = 60_000
 class InboxEntry:
     """An admitted request as ordering sees it; times by the partition's node, Unix milliseconds.
 
-    ``request_id`` is None when the entry's content is gone or unreadable: it can only be acked.
+    ``request_id`` is None when the entry's content is gone or unreadable: it can only be acked. ``log`` and ``start``
+    are the record's; '' where an older gateway admitted.
     """
 
     priority: Priority
@@ -30,6 +31,8 @@ class InboxEntry:
     header: bytes = b""
     admitted_ms: int = 0
     deadline_ms: int = 0
+    log: str = ""
+    start: str = ""
 
 
 async def create_groups(node: Node, partition: Partition) -> None:
@@ -212,6 +215,8 @@ def _entry(priority: Priority, entry_id: bytes, fields: dict[bytes, bytes] | Non
             fields[b"header"],
             int(fields[b"admitted_ms"]),
             int(fields[b"deadline_ms"]),
+            fields.get(b"log", b"").decode(),
+            fields.get(b"start", b"").decode(),
         )
     except (AssertionError, KeyError, ValueError):
         return InboxEntry(priority, entry_id.decode(), None)

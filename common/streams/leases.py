@@ -27,6 +27,14 @@ class LeaderLease:
         return cls(scheduler_id, address)
 
 
+@dataclass(frozen=True, slots=True)
+class LeaderSeen:
+    """Whose lease stands, and how long ago it was renewed."""
+
+    leader: LeaderLease
+    renewed_ago_s: float
+
+
 async def hold_leader_lease(
     node: Node, partition: Partition, lease: LeaderLease, *, bound_s: float
 ) -> LeaderLease:
@@ -55,16 +63,17 @@ async def read_leader(
     return LeaderLease.decode(value.decode()) if value else None
 
 
-async def look_at_leader(
-    node: Node, partition: Partition, *, bound_s: float
-) -> LeaderLease | None:
+async def look_at_leader(node: Node, partition: Partition, *, bound_s: float) -> LeaderSeen | None:
     """Who leads, if anybody, at a moment at which a lease could have been renewed: for ``common.absence``.
 
     Raises:
         Unavailable: no definite answer within ``bound_s``, or Redis takes no writes.
     """
-    value = await _look(node, keys.lead(partition), bound_s)
-    return LeaderLease.decode(value.decode()) if value else None
+    seen = await _look(node, keys.lead(partition), bound_s)
+    if seen is None or not seen[0]:
+        return None
+    value, left_ms = seen
+    return LeaderSeen(LeaderLease.decode(value), max(0, keys.LEADER_LEASE_MS - left_ms) / 1000)
 
 
 async def is_lease_free(node: Node, partition: Partition, *, bound_s: float) -> bool:
@@ -118,7 +127,7 @@ async def look_at_gateway(node: Node, gateway_id: str, *, bound_s: float) -> boo
     return await _look(node, keys.gateway_alive(gateway_id), bound_s) is not None
 
 
-async def _look(node: Node, key: str, bound_s: float) -> bytes | None:
-    (value,) = await run_script(node, ScriptCall("look_lease", [key], []), bound_s=bound_s)
-    assert not isinstance(value, int), key
-    return value
+async def _look(node: Node, key: str, bound_s: float) -> tuple[str, int] | None:
+    """A lease's value and the milliseconds that it has left, if it is there."""
+    answer = decoded(await run_script(node, ScriptCall("look_lease", [key], []), bound_s=bound_s))
+    return (answer[0], int(answer[1])) if answer else None

@@ -69,6 +69,19 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """Owned under epoch 1 and dispatched for the first time, at ``now_ms`` by the partition's node (Unix)."""
+
+    now_ms: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NotNew:
+    """The request has a past, or is to be cancelled: it has to be owned first. Nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The write is in the record."""
 
@@ -145,6 +158,13 @@ def read_taken(answer: RawAnswer) -> Taken | CancelRequested | Refusal:
     if answer[0] == b"cancelled":
         return CancelRequested(decoded(answer)[1])
     return Taken(cast("bytes", answer[1] or b""), int(answer[2]))
+
+
+def read_started(answer: RawAnswer) -> Started | NotNew:
+    """Answer of ``start``."""
+    if answer[0] != b"started":
+        return NotNew()
+    return Started(int(answer[1]), cast("bytes", answer[2] or b""))
 
 
 def read_heartbeat(word: str) -> Done | FollowedFrom | CancelRequested | Refusal:

@@ -20,12 +20,15 @@ from common.streams.owner_answers import (
     FollowedFrom,
     Lost,
     Missing,
+    NotNew,
     Owned,
     RawAnswer,
+    Started,
     Taken,
     Unworkable,
     read_heartbeat,
     read_owned,
+    read_started,
     read_taken,
     read_written,
 )
@@ -40,8 +43,10 @@ __all__ = [
     "FollowedFrom",
     "Lost",
     "Missing",
+    "NotNew",
     "Owned",
     "RecordStep",
+    "Started",
     "Taken",
     "Unworkable",
     "checkpoint_step",
@@ -53,13 +58,24 @@ __all__ = [
     "requeue",
     "requeue_step",
     "run_steps",
+    "start_step",
     "store_checkpoint",
     "take",
     "take_step",
 ]
 
 Answer = (
-    Owned | Taken | Done | FollowedFrom | CancelRequested | Ended | Lost | Missing | Unworkable
+    Owned
+    | Taken
+    | Started
+    | NotNew
+    | Done
+    | FollowedFrom
+    | CancelRequested
+    | Ended
+    | Lost
+    | Missing
+    | Unworkable
 )
 
 ATTEMPTS_TO_REMEMBER = 32
@@ -96,6 +112,18 @@ def take_step(request_id: RequestId, epoch: int, worker_id: str, fingerprint: st
             [epoch, worker_id, fingerprint],
         ),
         read_taken,
+    )
+
+
+def start_step(owner: str, request_id: RequestId, worker_id: str, fingerprint: str) -> RecordStep:
+    """Own a new request under epoch 1 and dispatch it, in one write. Started or NotNew."""
+    return RecordStep(
+        ScriptCall(
+            "start",
+            [keys.record(request_id), keys.queued(request_id.partition)],
+            [owner, worker_id, fingerprint],
+        ),
+        read_started,
     )
 
 

@@ -11,7 +11,7 @@ their order.
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -23,6 +23,7 @@ from common.streams.transient import is_transient
 from common.streams.vault import Sealed, Vault
 
 Value = str | bytes | int | Sealed
+Command = tuple[Any, ...]
 
 _SOURCES = {
     path.name.removesuffix(".lua"): path.read_text()
@@ -61,28 +62,27 @@ async def run_scripts(
             await _teach(client)
             node.is_taught = True
         try:
-            answers = await _send(client, calls)
+            answers = await _send(client, commands)
         except redis.exceptions.NoScriptError:
             await _teach(client)
-            answers = await _send(client, calls)
+            answers = await _send(client, commands)
         return [answer if isinstance(answer, list) else [answer] for answer in answers]
 
     if not calls:
         return []
     # Once for all repetitions: what is repeated has the same bytes.
-    calls = [_sealed(call, node.vault) for call in calls]
+    commands = [_command(call, node.vault) for call in calls]
     answers = await node.call(operation, bound_s=bound_s)
     return [node.vault.open_all(answer) for answer in answers]
 
 
-def _sealed(call: ScriptCall, vault: Vault) -> ScriptCall:
-    if not any(isinstance(argument, Sealed) for argument in call.arguments):
-        return call
+def _command(call: ScriptCall, vault: Vault) -> Command:
+    """The words of one call, as Redis gets them."""
     arguments = [
-        vault.seal(argument.content) if isinstance(argument, Sealed) else argument
+        vault.seal(argument.content) if type(argument) is Sealed else argument
         for argument in call.arguments
     ]
-    return replace(call, arguments=arguments)
+    return ("EVALSHA", _DIGESTS[call.name], len(call.keys), *call.keys, *arguments)
 
 
 def script_source(name: str) -> str:
@@ -113,15 +113,11 @@ async def _load(node: RedisClient) -> None:
     await pipeline.execute()
 
 
-async def _send(client: RedisClient, calls: Sequence[ScriptCall]) -> list[Any]:
+async def _send(client: RedisClient, commands: Sequence[Command]) -> list[Any]:
     # Not by the client's own ``evalsha``: on the way of every token its layers cost as much as the packing.
-    if len(calls) == 1:
-        return [await client.execute_command(*_words(calls[0]))]
+    if len(commands) == 1:
+        return [await client.execute_command(*commands[0])]
     pipeline = client.pipeline(transaction=False)
-    for call in calls:
-        pipeline.execute_command(*_words(call))
+    for command in commands:
+        pipeline.execute_command(*command)
     return await pipeline.execute()
-
-
-def _words(call: ScriptCall) -> tuple[Any, ...]:
-    return ("EVALSHA", _DIGESTS[call.name], len(call.keys), *call.keys, *call.arguments)

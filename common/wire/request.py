@@ -8,8 +8,9 @@ from common.wire.records import UndecodableError
 from headrace.internal.v1 import records_pb2 as pb
 
 
-def encode_body(request: GenerationRequest) -> bytes:
-    """The body for the request record."""
+def encode_body(request: GenerationRequest, trace: TraceContext | None = None) -> bytes:
+    """The body for the request record; ``trace`` takes the place of the request's own."""
+    trace = request.trace if trace is None else trace
     return pb.RequestBody(
         request_id=request.request_id,
         model=request.model,
@@ -27,8 +28,8 @@ def encode_body(request: GenerationRequest) -> bytes:
         bypass_prefix_cache=request.bypass_prefix_cache,
         resumable=request.resumable,
         hold=request.hold,
-        traceparent=request.trace.traceparent,
-        tracestate=request.trace.tracestate,
+        traceparent=trace.traceparent,
+        tracestate=trace.tracestate,
         baggage=request.baggage,
     ).SerializeToString(deterministic=True)
 

@@ -22,6 +22,7 @@ from gateway.caller import Caller, Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
 from gateway.flatten import draft_of, prompt_of
+from gateway.http.compression import compression
 from gateway.http.durations import Durations
 from gateway.http.errors import HttpRefusal, refusal_body
 from gateway.http.exchange import (
@@ -112,7 +113,7 @@ class Routes:
         )
         return Starlette(
             routes=routes,
-            middleware=[watch],
+            middleware=[watch, compression()],
             exception_handlers={HTTPException: _no_such_route},
         )
 

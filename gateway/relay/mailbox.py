@@ -20,7 +20,6 @@ from gateway.relay.events import Delta, Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-from dataclasses import replace
 
 
 class Mailbox:
@@ -41,7 +40,6 @@ class Mailbox:
         self._pending: list[Event] = []
         self._held: list[LogRecord] | None = None
         self.prompt: PromptRecord | None = None
-        self._prompt_usage = Usage()
 
     @property
     def is_done(self) -> bool:
@@ -61,13 +59,18 @@ class Mailbox:
     @property
     def prompt_usage(self) -> Usage:
         """Usage of the prompt alone; nothing counts before it was taken up."""
-        return replace(self._prompt_usage, from_response_cache=self.is_from_cache)
+        return self.usage(0)
 
     def usage(self, completion_tokens: int) -> Usage:
         """Usage with so many tokens generated."""
         if self.prompt is None:
-            return Usage()
-        return replace(self.prompt_usage, completion_tokens=completion_tokens)
+            return Usage(from_response_cache=self.is_from_cache)
+        return Usage(
+            self._prompt_tokens,
+            completion_tokens,
+            self.prompt.cached_tokens,
+            from_response_cache=self.is_from_cache,
+        )
 
     def push(self, record: LogRecord) -> None:
         """A record from the log's end, in log order."""
@@ -122,7 +125,6 @@ class Mailbox:
             case PromptRecord() if None not in self._seen:
                 self._seen.add(None)
                 self.prompt = fact
-                self._prompt_usage = Usage(self._prompt_tokens, 0, fact.cached_tokens)
                 self._pending.append(fact)
             case FinishRecord() if fact.index not in self._seen:
                 self._seen.add(fact.index)

@@ -1,15 +1,16 @@
 """The calls of one client about one request. Refusals before acceptance are retried and counted; nothing else is."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from headrace.client import AsyncClient, HeadraceError, ReattachPolicy
+from headrace.client import AsyncClient, AsyncTokenStream, HeadraceError, ReattachPolicy
 from tests.chaos.asks import Known, random_call_options
 from tests.chaos.checks import insisting, is_refusal, outcome_of
 from tests.chaos.journal import History, Journal
-from tests.support.outcomes import Outcome, follow
+from tests.support.outcomes import EventStream, Outcome, follow
 from tests.support.time_scale import scaled
 
 # Nothing takes so long but a request that hangs, or a real model whose workers take a minute to start again.
@@ -18,6 +19,15 @@ _RETRY_S = 0.3
 _SILENT_S = 0.5
 # Faults come one after the other: a client that gives up in between would tell nothing about the stack.
 _PATIENT = ReattachPolicy(max_attempts=400, longest_pause_s=1.0)
+
+
+def patient_attach(client: AsyncClient) -> Callable[[str, int], AsyncTokenStream]:
+    """Follows a request from a seq on, as long as it takes."""
+
+    def attach(request_id: str, from_seq: int) -> AsyncTokenStream:
+        return client.attach(request_id, from_seq, timeout_s=TIMEOUT_S, reattach=_PATIENT)
+
+    return attach
 
 
 class Calls:
@@ -100,13 +110,11 @@ class Calls:
 
     async def follow_other(self, request_id: str, from_seq: int) -> Outcome:
         """Attach to a running request and stay to its end; the outcome has the tokens from `from_seq` on."""
-        client = self.any_client()
+        attach = patient_attach(self.any_client())
         outcome = Outcome(request_id=request_id, token_ids=[-1] * from_seq)
         self.history.note(f"another attaches from {from_seq}")
         self.journal.counts["attaches"] += 1
-        async with client.attach(
-            request_id, from_seq, timeout_s=TIMEOUT_S, reattach=_PATIENT
-        ) as stream:
+        async with attach(request_id, from_seq) as stream:
             await follow(stream, outcome)
         self.history.note(f"the other ends: {outcome.finish_reason} {outcome.error}")
         del outcome.token_ids[:from_seq]
@@ -117,9 +125,8 @@ class Calls:
         from_seq = len(outcome.token_ids)
         self.history.note(f"comes back from {from_seq}")
         self.journal.counts["attaches"] += 1
-        async with self.any_client().attach(
-            outcome.request_id, from_seq, timeout_s=TIMEOUT_S, reattach=_PATIENT
-        ) as stream:
+        attach = patient_attach(self.any_client())
+        async with attach(outcome.request_id, from_seq) as stream:
             await follow(stream, outcome, on_event=self._noting())
         self.history.note(f"ends: {outcome.finish_reason} {outcome.error}")
 
@@ -127,14 +134,11 @@ class Calls:
         self, on_event: Callable[[Outcome], bool], options: dict[str, Any]
     ) -> Outcome:
         """Until the end, or until `on_event` says that its client leaves."""
-        client, given = self.any_client(), self._options(options)
 
         async def call() -> Outcome:
             outcome = Outcome()
             noting = self._noting()
-            async with client.stream(
-                self.known.ask.body, timeout_s=TIMEOUT_S, reattach=_PATIENT, **given
-            ) as stream:
+            async with self._opened(options) as stream:
 
                 def observe(event: Any) -> None:
                     noting(event)
@@ -151,6 +155,14 @@ class Calls:
             return outcome
 
         return await self._until_taken(call)
+
+    def _opened(
+        self, options: dict[str, Any]
+    ) -> contextlib.AbstractAsyncContextManager[EventStream]:
+        """A new request's events."""
+        return self.any_client().stream(
+            self.known.ask.body, timeout_s=TIMEOUT_S, reattach=_PATIENT, **self._options(options)
+        )
 
     async def _until_taken(self, call: Callable[[], Awaitable[Outcome]]) -> Outcome:
         loop = asyncio.get_running_loop()

@@ -14,6 +14,7 @@ import redis
 from deploy.local.redis_command import find_free_port
 from headrace.client import AsyncClient
 from headrace.v1 import admin_service_pb2 as pb
+from tests.chaos.http_calls import HttpClient, http_client
 from tests.chaos.settings import ChaosSettings
 from tests.support.processes import ServiceProcess
 from tests.support.redis_server import RedisServer, running_redis
@@ -99,6 +100,13 @@ class Cluster:
         """A client of a tenant, of all gateways or of those at `targets`."""
         return AsyncClient(targets or self.targets, api_key=self._keys[name])
 
+    def http(self, name: str) -> list[HttpClient]:
+        """Clients of a tenant over HTTP, one for each gateway."""
+        return [
+            http_client(gateway.process.endpoints["http"], self._keys[name])
+            for gateway in self.gateways
+        ]
+
     @property
     def stack(self) -> Stack:
         """The same processes, as other tests see them."""
@@ -154,7 +162,8 @@ class Cluster:
         process = ServiceProcess(
             "gateway",
             flags=[
-                *("--grpc-port", str(find_free_port()), "--http-port", "0", "--metrics-port", "0"),
+                *("--grpc-port", str(find_free_port()), "--http-port", str(find_free_port())),
+                *("--metrics-port", "0"),
                 *("--service-instance", name, "--stop-grace-s", "6", "--require-keys"),
             ],
             environment={"HEADRACE_REDIS_URL": _url(link), "HEADRACE_ADMIN_KEY": _ADMIN_KEY},

@@ -32,17 +32,19 @@ class _Used:
 
 
 class Keyed:
-    """All keys of a run."""
+    """All keys of a tenant's callers of one kind."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, kind: type[Calls]) -> None:
+        """`kind`: what the callers call over, a part of the keys' names."""
         self._journal = journal
+        self._kind = kind.__name__
         self._num_keys = 0
         self._used: deque[_Used] = deque(maxlen=_NUM_KEPT)
 
     async def ask(self, calls: Calls) -> list[Outcome]:
         """One to three callers with the same key and body: one execution, whose result all get."""
         self._num_keys += 1
-        key = f"key-{self._num_keys}"
+        key = f"{self._kind}-{self._num_keys}"
         # The body must be the same for all of them, and with it the class.
         options = {
             "idempotency_key": key,

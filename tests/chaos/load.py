@@ -11,6 +11,7 @@ from tests.chaos.asks import Known
 from tests.chaos.calls import Calls
 from tests.chaos.checks import check_record, compare, insisting
 from tests.chaos.cluster import TENANTS, Cluster
+from tests.chaos.http_calls import HttpCalls, HttpClient
 from tests.chaos.journal import History, Journal
 from tests.chaos.keyed import Keyed
 from tests.support.outcomes import Outcome
@@ -25,6 +26,8 @@ _WAYS = {
     "leave": 2,
     "keyed": 4,
 }
+_HTTP_SHARE = 0.3
+"""Of all requests, in each of these ways. Who attaches or cancels does it over gRPC: HTTP knows neither."""
 _LONGEST_ABSENCE_S = 4.0
 
 
@@ -41,7 +44,13 @@ class Load:
         self._journal = journal
         self._clients: dict[str, list[AsyncClient]] = {tenant: [] for tenant in TENANTS}
         # Both tenants choose the same keys: each stands for another request in each.
-        self._keyed = {tenant: Keyed(journal) for tenant in TENANTS}
+        self._http: dict[str, list[HttpClient]] = {tenant: [] for tenant in TENANTS}
+        # A field that is unset over gRPC is not the field that is set over HTTP: a key has callers of one kind.
+        self._keyed = {
+            (tenant, kind): Keyed(journal, kind)
+            for tenant in TENANTS
+            for kind in (Calls, HttpCalls)
+        }
         self.stopping = asyncio.Event()
 
     async def run(self, num_streams: int) -> None:
@@ -52,6 +61,8 @@ class Load:
                 for shift in range(len(targets)):
                     client = self._cluster.tenant(tenant, targets[shift:] + targets[:shift])
                     clients.append(await exits.enter_async_context(client))
+                for http in self._cluster.http(tenant):
+                    self._http[tenant].append(await exits.enter_async_context(http))
             async with asyncio.TaskGroup() as tasks:
                 for number in range(num_streams):
                     rng = random.Random(f"stream {number} {self._seed}")
@@ -61,10 +72,17 @@ class Load:
         while not self.stopping.is_set():
             known = rng.choice(self._known)
             way = rng.choices([*_WAYS], [*_WAYS.values()])[0]
-            history = History(f"{way} of ask {known.ask.number}: {known.ask.options}")
+            over = "HTTP" if rng.random() < _HTTP_SHARE else "gRPC"
+            history = History(f"{way} over {over} of ask {known.ask.number}: {known.ask.options}")
             self._journal.open.add(history)
             self._journal.counts[f"way {way}"] += 1
-            calls = Calls(self._journal, known, history, tenant, self._clients[tenant], rng)
+            self._journal.counts[f"over {over}"] += 1
+            clients = self._clients[tenant]
+            calls = Calls(self._journal, known, history, tenant, clients, rng)
+            if over == "HTTP":
+                calls = HttpCalls(
+                    self._journal, known, history, tenant, clients, self._http[tenant], rng
+                )
             try:
                 await self._one(way, calls)
             except* (HeadraceError, AssertionError) as errors:
@@ -89,7 +107,7 @@ class Load:
             case "leave":
                 await self._check(calls, await calls.stream_and_leave(), may_be_cut=True)
             case "keyed":
-                for outcome in await self._keyed[calls.tenant].ask(calls):
+                for outcome in await self._keyed[calls.tenant, type(calls)].ask(calls):
                     await self._check(calls, outcome)
 
     async def _attach(self, calls: Calls) -> None:

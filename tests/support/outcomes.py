@@ -1,10 +1,11 @@
 """What a client saw of one request, checked while it arrives: no gap, no repeat, usage that adds up."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from headrace.client import AsyncClient, AsyncTokenStream, HeadraceError
+from headrace.client import AsyncClient, HeadraceError
 from headrace.v1 import generation_pb2 as pb
 
 
@@ -54,6 +55,20 @@ class Outcome:
         return self.usage.prompt_tokens, self.usage.completion_tokens
 
 
+class EventStream(Protocol):
+    """A request's events, whatever they come over."""
+
+    @property
+    def request_id(self) -> str | None:
+        """Once it was accepted."""
+
+    def close(self) -> None:
+        """Nothing more is wanted."""
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """Every event, up to the last finish."""
+
+
 class TokenCount:
     """Tokens seen by all clients so far; wakes who waits for a number of them."""
 
@@ -97,7 +112,7 @@ async def collect(
 
 
 async def follow(
-    stream: AsyncTokenStream,
+    stream: EventStream,
     outcome: Outcome,
     *,
     count: TokenCount | None = None,

@@ -68,6 +68,7 @@ class TcpProxy:
         self._pattern = b""
         self._num_to_drop = 0
         self._num_dropped = 0
+        self._reply_bytes = 0
         self._links: dict[_Link, None] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -78,6 +79,11 @@ class TcpProxy:
     def num_dropped(self) -> int:
         """Replies that were swallowed since the start."""
         return self._do(lambda: self._num_dropped)
+
+    @property
+    def reply_bytes(self) -> int:
+        """Bytes that came back since the start."""
+        return self._do(lambda: self._reply_bytes)
 
     def start(self) -> None:
         """Listen on a free loopback port."""
@@ -186,6 +192,7 @@ class TcpProxy:
                 self._num_dropped += 1
                 break
             if await self._may_pass(link):
+                self._reply_bytes += len(chunk)
                 link.client.write(chunk)
                 await link.client.drain()
         link.close(hard=link.is_reply_dropped)

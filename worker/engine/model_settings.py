@@ -18,10 +18,11 @@ class RunnerKind(StrEnum):
 
 
 class KvDtype(StrEnum):
-    """How keys and values are stored: ``auto`` is what the model computes in."""
+    """How keys and values are stored: ``model`` is what the model computes in, ``auto`` that, but int8 on the lean decoder."""
 
     AUTO = "auto"
     INT8 = "int8"
+    MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True)

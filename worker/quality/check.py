@@ -49,7 +49,7 @@ def check_quality(settings: ModelSettings, file: str, formats: Sequence[str] = (
             settings,
             quantization=Quantization.NONE,
             dtype="float32",
-            kv_dtype=KvDtype.AUTO,
+            kv_dtype=KvDtype.MODEL,
             runner=RunnerKind.GENERIC,
         )
         folder = find_checkpoint(source, lambda text: _say(settings.model, text))
@@ -73,7 +73,7 @@ def check_quality(settings: ModelSettings, file: str, formats: Sequence[str] = (
 def in_format(settings: ModelSettings, name: str) -> ModelSettings:
     """``settings`` with weights, and keys and values, as the format ``name`` says."""
     weights, kv8, _ = name.partition(_KV8)
-    settings = dataclasses.replace(settings, kv_dtype=KvDtype.INT8 if kv8 else KvDtype.AUTO)
+    settings = dataclasses.replace(settings, kv_dtype=KvDtype.INT8 if kv8 else KvDtype.MODEL)
     if weights in _DTYPES:
         return dataclasses.replace(settings, quantization=Quantization.NONE, dtype=weights)
     return dataclasses.replace(settings, quantization=Quantization(weights), dtype=None)

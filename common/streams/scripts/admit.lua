@@ -23,7 +23,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local admitted_ms = string.format('%.0f', now)
 local deadline_ms = string.format('%.0f', now + tonumber(ARGV[6]))
 local entry = redis.call('XADD', KEYS[2], '*', 'id', ARGV[1], 'header', ARGV[12],
-  'admitted_ms', admitted_ms, 'deadline_ms', deadline_ms)
+  'admitted_ms', admitted_ms, 'deadline_ms', deadline_ms, 'log', ARGV[8], 'start', ARGV[9])
 redis.call('HSET', KEYS[1], 'status', 'queued', 'epoch', 0, 'class', class, 'tokens', prompt_tokens,
   'tenant', ARGV[11], 'log', ARGV[8], 'start', ARGV[9], 'admitted_ms', admitted_ms, 'deadline_ms', deadline_ms,
   'entry', entry, 'body', ARGV[13], 'resume_grace_ms', ARGV[14], 'f:' .. ARGV[10], 1)

@@ -4,9 +4,10 @@
 -- replica, lacks replicas, or has a disk that takes no writes), and then the look has failed.
 --
 -- KEYS  lease
--- Answer the value, or nothing
+-- Answer {value, how many milliseconds it has left} | {}
 local value = redis.call('GET', KEYS[1])
 if not value then
   redis.call('DEL', KEYS[1])
+  return {}
 end
-return value
+return {value, redis.call('PTTL', KEYS[1])}

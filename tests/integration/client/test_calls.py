@@ -12,7 +12,14 @@ from opentelemetry import trace as otel
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from headrace import client as api
-from headrace.client import AsyncClient, Client, FieldViolation, HeadraceError, Resource
+from headrace.client import (
+    AsyncClient,
+    Client,
+    FieldViolation,
+    HeadraceError,
+    Resource,
+    RetryPolicy,
+)
 from headrace.v1 import admin_service_pb2 as admin
 from headrace.v1 import inference_service_pb2 as pb
 from tests.integration.client.scripted import (
@@ -156,6 +163,34 @@ def test_statuses_become_typed_errors(
         assert {name: getattr(error, name) for name in facts} == facts
 
 
+def test_calls_are_repeated_where_the_server_says_so(
+    server: ScriptedServer, script: Script
+) -> None:
+    """By both clients: after a full queue with advice when to come back, not after what no repetition helps."""
+    advice = rpc.RetryInfo()
+    advice.retry_delay.FromMilliseconds(10)
+    full = fail(Code.RESOURCE_EXHAUSTED, "full", [advice])
+    done = answer(pb.GenerateResponse(request_id="r"))
+    policy = RetryPolicy(max_attempts=3)
+
+    async def asynchronously() -> None:
+        async with AsyncClient(server.target, timeout_s=10, retry=policy) as other:
+            script.on("Generate", full, full, done)
+            assert (await other.generate("x", model="m")).request_id == "r"
+            script.on("Generate", fail(Code.RESOURCE_EXHAUSTED, "never"))
+            with pytest.raises(HeadraceError):
+                await other.generate("x", model="m")
+
+    with Client(server.target, timeout_s=10, retry=policy) as client:
+        script.on("Generate", full, full, done)
+        assert client.generate("x", model="m").request_id == "r"
+        script.on("Generate", fail(Code.RESOURCE_EXHAUSTED, "never"))
+        with pytest.raises(HeadraceError):
+            client.generate("x", model="m")
+    asyncio.run(asynchronously())
+    assert len(script.of("Generate")) == 2 * (3 + 1)
+
+
 def test_details_that_cannot_be_read_cost_only_the_details(client: Client, script: Script) -> None:
     """A status with garbage for details still tells its code and message."""
 
@@ -237,6 +272,19 @@ def test_batches_yield_outcomes_and_stop_when_left(client: Client, script: Scrip
     sent = script.of("BatchGenerate")[0].request.requests
     assert [request.timeout.seconds for request in sent] == [5, 5]
     assert not requests[0].HasField("timeout")
+
+
+async def test_a_client_for_asyncio_of_the_same_connection(
+    script: Script, server: ScriptedServer
+) -> None:
+    """It bears the same key and metadata, and calls the same server, as `headrace bench` does."""
+    script.on("GetModel", answer(pb.GetModelResponse(model=pb.Model(name="a"))))
+    with Client(server.target, api_key="hr-1", metadata=(("x-own", "1"),)) as client:
+        async with client.for_asyncio() as twin:
+            assert (await twin.model("a")).name == "a"
+    (seen,) = script.of("GetModel")
+    assert seen.metadata["authorization"] == "Bearer hr-1"
+    assert seen.metadata["x-own"] == "1"
 
 
 async def test_the_asyncio_client_has_every_call(script: Script, server: ScriptedServer) -> None:

@@ -23,10 +23,11 @@ pytestmark = pytest.mark.integration
 async def test_workers_and_queues(gateway: RunningGateway, scheduler: ScriptedScheduler) -> None:
     """As in the snapshot; a partition without a leader shows an empty queue without one."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await gateway.admin.GetQueue(pb.GetQueueRequest())
+        await gateway.admin.GetQueue(pb.GetQueueRequest(model="no such name!"))
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    empty = await gateway.admin.GetQueue(pb.GetQueueRequest(model="tiny"))
-    assert [(queue.model, queue.leader) for queue in empty.queues] == [("tiny", "")]
+    for asked in (pb.GetQueueRequest(model="tiny"), pb.GetQueueRequest()):
+        empty = await gateway.admin.GetQueue(asked)
+        assert [(queue.model, queue.leader) for queue in empty.queues] == [("tiny", "")]
     classes = [ClassStatus(Priority.HIGH, 2, 30, 1500)]
     await scheduler.snapshot(num_workers=1, drain_rate=2.0, classes=classes)
     (queue,) = (await gateway.admin.GetQueue(pb.GetQueueRequest(model="tiny"))).queues

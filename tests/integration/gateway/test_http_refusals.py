@@ -1,6 +1,7 @@
 """What is malformed, oversized, slow or hostile over HTTP: a clear answer, and nobody else notices."""
 
 import asyncio
+import json
 import time
 
 import pytest
@@ -99,6 +100,16 @@ async def test_fields_by_their_json_names(gateway: RunningGateway) -> None:
         assert answer.status == 400, fields
         assert answer.fields == expected
         assert len(answer.body) < 8192
+
+
+async def test_odd_text_is_tokenized(gateway: RunningGateway) -> None:
+    """NULs, noncharacters, a megabyte of combining marks and marks of direction are text like any other (B09)."""
+    for text in ("a\x00b", "\uffff", "e" + "\u0301" * 500_000, "\u200f\u202e"):
+        for sent in (text.encode(), json.dumps(text).encode()[1:-1]):
+            body = b'{"model": "tiny", "prompt": "' + sent.replace(b"\x00", b"\\u0000") + b'"}'
+            answer = await post(gateway.http, "/tokenize", body)
+            assert answer.status == 200, text[:9]
+            assert answer.json["count"] >= 1
 
 
 async def test_numbers_beyond_numbers(gateway: RunningGateway) -> None:
@@ -277,6 +288,13 @@ async def test_one_key_ten_times_at_once(
         *(post(gateway.http, COMPLETIONS, body, "idempotency-key: ten") for _ in range(10))
     )
     assert len({answer.body for answer in answers}) == 1
+    assert len(scheduler.served) == 1
+    later = await post(gateway.http, COMPLETIONS, body, "idempotency-key: ten")
+    assert later.body == answers[0].body, "also when it has ended"
+    changed = await post(
+        gateway.http, COMPLETIONS, completion(max_tokens=3), "idempotency-key: ten"
+    )
+    assert (changed.status, changed.code) == (409, "idempotency_key_reused")
     assert len(scheduler.served) == 1
     other = await post(
         gateway.http, COMPLETIONS, body, "idempotency-key: ten", "x-tenant-id: other"

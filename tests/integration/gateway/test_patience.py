@@ -2,9 +2,12 @@
 
 import asyncio
 
+import grpc.aio
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from common.domain import FinishReason
+from common.grpc_options import MAX_PUBLIC_STREAMS
 from common.records import FinishRecord
 from common.streams import cards
 from common.wire.card import encode_card
@@ -24,6 +27,8 @@ from tests.integration.gateway.tiny_card import tiny_card
 from tests.support.time_scale import scaled
 
 pytestmark = pytest.mark.integration
+
+WAVE = 512
 
 
 async def test_a_waiting_client_hears_where_it_stands(
@@ -131,3 +136,24 @@ async def test_a_conversation_that_the_model_cannot_have(
     chat = gen.ChatPrompt(messages=[gen.ChatMessage(role=gen.ROLE_USER, content="hello")])
     with pytest.raises(Exception, match=r"prompt\.chat"):
         await gateway.inference.Generate(request(model="plain", prompt=gen.Prompt(chat=chat)))
+
+
+async def test_a_flood_of_calls_stays_its_connections_own_matter(gateway: RunningGateway) -> None:
+    """Beyond the bound they wait in the client; calls of another connection are answered meanwhile."""
+    # Channels to one address share their connection unless they are told otherwise.
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(gateway.address, options=options) as flooding:
+        watch = health_pb2_grpc.HealthStub(flooding).Watch
+        calls = []
+        # In waves: of calls that a server has not begun yet gRPC refuses some.
+        for _ in range(MAX_PUBLIC_STREAMS // WAVE):
+            wave = [watch(health_pb2.HealthCheckRequest()) for _ in range(WAVE)]
+            await asyncio.gather(*(call.read() for call in wave))
+            calls += wave
+        late = watch(health_pb2.HealthCheckRequest())
+        answer = asyncio.create_task(late.read())
+        assert (await gateway.inference.ListModels(pb.ListModelsRequest())).models
+        assert not answer.done()
+        calls[0].cancel()
+        async with asyncio.timeout(scaled(5)):
+            await answer

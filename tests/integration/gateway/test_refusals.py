@@ -12,7 +12,6 @@ from common.wire.snapshot import ClassStatus
 from headrace.v1 import admin_service_pb2 as admin
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
-from headrace.v1 import inference_service_pb2_grpc as inference_rpc
 from tests.integration.gateway.conftest import RunningGateway, running_gateway
 from tests.integration.gateway.requests import drain, max_tokens, request
 from tests.integration.gateway.scripted_scheduler import ScriptedScheduler
@@ -256,22 +255,6 @@ async def test_a_thousand_bad_fields_fit_into_a_trailer(gateway: RunningGateway)
     )
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert bad_fields(error)
-
-
-async def test_compressed_messages(gateway: RunningGateway, scheduler: ScriptedScheduler) -> None:
-    """They are taken, and counted by what they unfold to: a bomb is refused, and the gateway serves on."""
-    gzip = grpc.Compression.Gzip
-    async with grpc.aio.insecure_channel(gateway.address, compression=gzip) as channel:
-        stub = inference_rpc.InferenceServiceStub(channel)
-        call = stub.GenerateStream(request("hello " * 20, stop=max_tokens(1)))
-        led = await scheduler.next()
-        assert len(led.request.prompt_token_ids) == 21
-        await led.finish()
-        await drain(call)
-        bomb = stub.Generate(request("a" * 64_000_000))
-        assert await bomb.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        models = await stub.ListModels(pb.ListModelsRequest())
-        assert [one.name for one in models.models] == ["tiny"]
 
 
 async def test_bytes_that_are_no_message(gateway: RunningGateway) -> None:

@@ -9,6 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from common import keys
 from common.streams.quota import QuotaUse, use_of
 from gateway import access
 from headrace.v1 import admin_service_pb2 as admin
@@ -108,8 +109,10 @@ async def test_without_a_key_nothing_opens(guarded: RunningGateway) -> None:
 
 
 async def test_the_life_of_a_key(guarded: RunningGateway, served: ScriptedScheduler) -> None:
-    """Issued, it says whose a request is; it is listed without its secret; revoked, it opens nothing."""
+    """Issued, it says whose a request is; it is stored and listed without its secret; revoked, it opens nothing."""
     made = await issue(guarded)
+    (stored,) = (await served.node.call(lambda one: one.hgetall(keys.api_keys()))).values()
+    assert made.secret.rpartition("-")[2].encode() not in stored
     key = bearing(made.secret)
     answer = await guarded.inference.Generate(request(stop=max_tokens(1)), metadata=key)
     assert served.served[0].request.tenant == "blue"

@@ -6,7 +6,17 @@ from common.log_fold import LogFold
 from common.records import Timings
 from common.streams import admission, following, inbox, ownership, reply_log
 from common.streams.node import Node
-from common.streams.ownership import Answer, CancelRequested, Done, Ended, Lost, Owned, Taken
+from common.streams.ownership import (
+    Answer,
+    CancelRequested,
+    Done,
+    Ended,
+    Lost,
+    NotNew,
+    Owned,
+    Started,
+    Taken,
+)
 from common.wire.records import (
     TerminalRecord,
     decode_log_batch,
@@ -17,6 +27,7 @@ from common.wire.records import (
     encode_terminal,
 )
 from common.wire.request import encode_header
+from tests.unit.protocol import redis_model as redis
 from tests.unit.protocol.explore import LateCheckpoint, State
 from tests.unit.protocol.reading import Rec, Summary, as_log_record, as_progress
 from tests.unit.protocol.redis_model import READER, Checkpoint, Terminal
@@ -71,7 +82,9 @@ class Replayed:
                 )
             case "reader":
                 await self._read_late(word[1], after)
-            case "own" | "decide" | "checkpoint" | "finish" | "ack" if "(delayed)" not in name:
+            case "own" | "start" | "decide" | "checkpoint" | "finish" | "ack" if (
+                "(delayed)" not in name
+            ):
                 await self._work(before, after, int(word[0]), word[1], int(word[2]))
             case _:
                 pass  # nothing that Redis sees
@@ -82,7 +95,11 @@ class Replayed:
         was, now = (state.sessions[session].works[request] for state in (before, after))
         match step:
             case "own":
+                if redis.start(before.store, request) is None:
+                    assert await self._start(session, request) == NotNew()
                 await self._own(after, session, request)
+            case "start":
+                assert isinstance(await self._start(session, request), Started)
             case "decide":
                 await self._decide(after, was, now, request)
             case "checkpoint":
@@ -122,6 +139,11 @@ class Replayed:
         assert answer.epoch == record.epoch
         assert bool(answer.cancel) == record.is_cancelled
         assert self._summary(answer.checkpoint) == record.checkpoint.summary
+
+    async def _start(self, session: int, request: int) -> Answer:
+        step = ownership.start_step(f"s{session}", self._requests[request], "w", "")
+        (answer,) = await ownership.run_steps(self._node, [step])
+        return answer
 
     async def _decide(self, after: State, was: Work, now: Work, request: int) -> None:
         if was.epoch > 1 and now.phase is not Phase.GONE:

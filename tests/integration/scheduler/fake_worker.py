@@ -89,6 +89,8 @@ class FakeWorker:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     outbox: asyncio.Queue[pb.ConnectRequest | None] = field(default_factory=asyncio.Queue)
     num_kv_blocks: int = 256
+    step_age_ms: int = 0
+    num_beats: int = 0
 
     async def run(self, address: str) -> str:
         """Hold one session; answers a redirect's address, or '' when it ends otherwise."""
@@ -219,7 +221,11 @@ class FakeWorker:
     async def _beat(self) -> None:
         while self.beats:
             await asyncio.sleep(0.05)
-            self.say(pb.ConnectRequest(heartbeat=pb.Heartbeat(credit=self.credit)))
+            beat = pb.Heartbeat(credit=self.credit, last_step_age_ms=self.step_age_ms)
+            self.say(pb.ConnectRequest(heartbeat=beat))
+            async with self.changed:
+                self.num_beats += 1
+                self.changed.notify_all()
 
     async def _steps(self) -> None:
         while True:

@@ -55,6 +55,30 @@ async def test_equals_do_not_drive_one_another_out(redis_server: RedisServer, no
         assert scheduler.metric("headrace_preemptions_asked_total") == 0
 
 
+async def test_a_worker_whose_step_does_not_end_gets_nothing_more(
+    redis_server: RedisServer, node: Node
+):
+    """Though it has the most room, and goes on giving life signs: what it got would wait there for its replacement."""
+    hung = FakeWorker("w1", step_age_ms=60_000)
+    well = FakeWorker("w2", "i2", max_seqs=1)
+    async with (
+        scheduling(redis_server.url) as scheduler,
+        serving(node) as gateway,
+        working(hung, scheduler.address),
+        working(well, scheduler.address),
+    ):
+        await well.until(lambda w: w.is_welcome)
+        await hung.until(lambda w: w.is_welcome and w.num_beats > 4)
+        for number in range(6):
+            request_id = await gateway.admit((number,), 3)
+            await gateway.ended(request_id)
+        assert not hung.assigns
+        hung.step_age_ms = 0  # the step has ended after all
+        await gateway.admit((9,), 10_000)
+        await gateway.admit((10,), 10_000)
+        await hung.until(lambda w: w.assigns)
+
+
 async def test_a_tenant_that_floods_waits_behind_one_that_does_not(
     redis_server: RedisServer, node: Node
 ):

@@ -128,7 +128,7 @@ def _arrive(scope: Scope, store: Store, stray: Append | LateCheckpoint) -> Store
 
 def _lost_answer(state: State, index: int, name: str, store: Store) -> Iterator[tuple[str, State]]:
     """The record is changed and the session does not know: it will repeat the same command."""
-    if name.split()[0] in {"own", "checkpoint", "finish"} and store != state.store:
+    if name.split()[0] in {"own", "start", "checkpoint", "finish"} and store != state.store:
         yield f"{index} {name} (answer lost)", state._replace(store=store, lost=state.lost + 1)
     if name.startswith("checkpoint") and store != state.store:
         request = int(name.split()[1])

@@ -87,6 +87,14 @@ def own(store: Store, request: int) -> Store:
     return with_record(store, request, record._replace(epoch=record.epoch + 1))
 
 
+def start(store: Store, request: int, *, only_new: bool = True) -> Store | None:
+    """start.lua; None: the request has a past, or is to be cancelled."""
+    record = store.records[request]
+    if (record.epoch and only_new) or record.is_cancelled or record.terminal is not None:
+        return None
+    return own(store, request)
+
+
 def append(store: Store, entry: Entry, marks: Marks, *, keeps_void: bool = True) -> Store:
     """append.lua: move marks, append, trim behind the oldest mark.
 

@@ -15,6 +15,7 @@ class Mutation(Enum):
         "the log is trimmed behind what is confirmed, not behind the checkpoint"
     )
     LATE_CHECKPOINT = "a checkpoint that arrives late replaces a newer one"
+    START_AGAIN = "a request with a past is started like a new one"
     UNMARKED_READER = "a late reader takes the checkpoint without marking the log first"
 
 

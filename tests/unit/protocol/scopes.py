@@ -1,19 +1,19 @@
 """The scopes that are explored, with their sizes when this was written.
 
   scope                                            states      steps   depth   CPU s
-  two sessions, everything kept                    55 308    100 966      21     2.4
-  late reader                                      50 977    108 156      22     2.4
-  two lost answers                                 82 737    254 116      22     5.0
-  three sessions, cancel, checkpoints              47 579    143 590      25     2.9
-  three sessions, lost answer                      57 892    176 311      24     3.5
-  lost worker                                      21 125     54 418      21     1.1
-  delayed checkpoint                               28 763     76 198      23     1.4
-  two requests in one log                          87 177    261 178      30     5.8
+  two sessions, everything kept                    55 308    100 968      21     2.4
+  late reader                                      50 977    108 162      22     2.4
+  two lost answers                                 82 737    254 118      22     5.0
+  three sessions, cancel, checkpoints              47 579    143 591      24     2.9
+  three sessions, lost answer                      57 892    176 313      23     3.5
+  lost worker                                      21 125     54 420      21     1.1
+  delayed checkpoint                               28 763     76 200      22     1.4
+  two requests in one log                          87 177    261 524      28     5.8
 and in ``DEEP``, which ``python -m tests.unit.protocol`` explores too:
-  three sessions, cancel, checkpoints, lost       666 212  2 400 105      27      48
-  three sessions, two lost answers                376 229  1 360 049      27      34
-  two requests, lost answer                     1 193 043  3 998 252      33      88
-  two requests, cancel                          1 127 524  3 873 540      32      89
+  three sessions, cancel, checkpoints, lost       666 212  2 400 107      27      48
+  three sessions, two lost answers                376 229  1 360 051      26      34
+  two requests, lost answer                     1 193 043  4 000 854      32      88
+  two requests, cancel                          1 127 524  3 874 672      30      89
 """
 
 from tests.unit.protocol.scope import Mutation, Scope
@@ -60,5 +60,6 @@ MUTANTS = {
     Mutation.LATE_CHECKPOINT: Scope(
         num_tokens=3, cancels=False, checkpoints=2, mutation=Mutation.LATE_CHECKPOINT
     ),
+    Mutation.START_AGAIN: Scope(mutation=Mutation.START_AGAIN),
     Mutation.UNMARKED_READER: Scope(has_late_reader=True, mutation=Mutation.UNMARKED_READER),
 }

@@ -1,7 +1,8 @@
 """Scheduler sessions as the model sees them: every step is one Redis command and what follows from its answer.
 
     own ─▶ fence ─▶ read up to the first own fence ─▶ decide ─┬─▶ run: tokens, finish ─▶ terminal record ─▶ ack
-                                                              └─▶ logged finish, cancel ─▶ terminal record ─▶ ack
+    start (own and decide at once, what is new) ──────────────┘        ▲
+                                               decide ─▶ logged finish, cancel ─▶ terminal record ─▶ ack
 
 A session that stops for ever is one that takes no further step, so crashes need no step of their own; neither
 do pauses: any step may come arbitrarily late.
@@ -139,6 +140,7 @@ def _work_steps(
         case Phase.NONE:
             if not record.is_acked:
                 yield "own", *_own(scope, store, request)
+            yield from _start(scope, store, request)
         case Phase.FENCED:
             yield "decide", store, _decide(scope, store, request, work)
         case Phase.RUNNING:
@@ -166,6 +168,19 @@ def _own(scope: Scope, store: Store, request: int) -> tuple[Store, Work]:
             if other != request
         ]
     return store, work._replace(phase=Phase.FENCING, ready=tuple(fences))
+
+
+def _start(scope: Scope, store: Store, request: int) -> Iterator[tuple[str, Store, Work]]:
+    after = redis.start(store, request, only_new=scope.mutation is not Mutation.START_AGAIN)
+    if after is not None:
+        record = after.records[request]
+        start = record.checkpoint
+        position = max(start.position, store.log.base)
+        yield (
+            "start",
+            after,
+            Work(Phase.RUNNING, record.epoch, start, start.summary, position),
+        )
 
 
 def _decide(scope: Scope, store: Store, request: int, work: Work) -> Work:

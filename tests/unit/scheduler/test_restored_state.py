@@ -151,6 +151,7 @@ LED_REQUEST = {
     "is_leaving": ANEW,
     "outcome": RECORD,  # of attempts that are over; `own` ends the one that runs
     "gateways": RECORD,  # with the next heartbeat
+    "is_newcomer": ANEW,
     "is_taking": ANEW,
     "is_recovering": ANEW,
     "num_choices": HEADER,

@@ -33,10 +33,10 @@ static inline F soften(Lines& lines, int line, const Tile& tile, float* scores) 
   }
   const float before = lines.top[line], now = largest(top);
   F factor = set1(1.0f);
-  if (before != now) factor = before == -__builtin_inff() ? zero() : exponential(set1(before - now));
+  if (before != now) factor = before == -__builtin_inff() ? zero() : exponential_of_two(set1((before - now) * kLog2E));
   F sums = mul(lines.total[line], factor);
   for (int u = 0; u < tile.units; u++) {
-    F weight = exponential(sub(v[u], set1(now)));
+    F weight = exponential_of_two(mul(sub(v[u], set1(now)), set1(kLog2E)));
     if (!whole) weight = lanes(weight, first - u * 16, last - u * 16, zero());
     store(scores + u * 16, weight);
     sums = add(sums, weight);

@@ -46,14 +46,17 @@ static void head_bfloat16(const Args& a, int item) {
 static void head_blocks8(const Args& a, int item) {
   const int k = a.linear->k, vocab = a.width;
   const size_t tile_bytes = (size_t)(k / 64) * Blocks8::kGroupBytes;
+  const uint8_t* end = a.linear->weights + a.linear->n / 32 * tile_bytes;
   for (int tile = item * 2; tile < item * 2 + 2 && tile * 32 < vocab; tile++) {
-    const int count = vocab - tile * 32 < 32 ? vocab - tile * 32 : 32;
-    for (int first = 0, some; first < a.rows; first += some) {
-      some = tile_rows(a.rows - first);
-      alignas(64) float out[kMatmulRows * 32];
-      multiply_some<Blocks8, kMatmulRows>(some, a.in, first, k, a.linear->weights + tile * tile_bytes, out);
-      for (int r = 0; r < some; r++)
-        __builtin_memcpy(a.out + (size_t)(first + r) * vocab + tile * 32, out + r * 32, sizeof(float) * count);
+    const int width = vocab - tile * 32 < 32 ? vocab - tile * 32 : 32;
+    const uint8_t* w = a.linear->weights + tile * tile_bytes;
+    Ahead ahead(w + tile_bytes, tile_bytes, end, k / 64, a.rows);
+    for (int first = 0, count; first < a.rows; first += count) {
+      count = held_rows(a.rows - first);
+      alignas(64) float out[kHeldRows * 32];
+      multiply_tile<Blocks8>(a.in, first, count, k, w, ahead, out);
+      for (int r = 0; r < count; r++)
+        __builtin_memcpy(a.out + (size_t)(first + r) * vocab + tile * 32, out + r * 32, sizeof(float) * width);
     }
   }
 }

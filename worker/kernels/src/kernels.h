@@ -2,9 +2,11 @@
 // its vectors. A row's numbers never depend on what else is in the step: each is computed by the same operations in the
 // same order, whichever tile, thread or chunk it falls into.
 
+static constexpr float kLog2E = 1.44269504f;
+
 static inline F exponential(F x) {
   x = min(set1(88.7f), max(set1(-87.3f), x));
-  const F n = round(mul(x, set1(1.44269504f)));
+  const F n = round(mul(x, set1(kLog2E)));
   F r = fma(n, set1(-0.693359375f), x);
   r = fma(n, set1(2.12194440e-4f), r);
   F p = set1(1.9875691500e-4f);
@@ -14,6 +16,17 @@ static inline F exponential(F x) {
   p = fma(p, r, set1(1.6666665459e-1f));
   p = fma(p, r, set1(5.0000001201e-1f));
   p = add(fma(mul(p, r), r, r), set1(1.0f));
+  return mul(p, power_of_two(n));
+}
+
+// 2 to the power of x, to 3e-6 of it: enough for what becomes 8 bits. Never so small that it is slow.
+static inline F exponential_of_two(F x) {
+  x = min(set1(127.0f), max(set1(-125.0f), x));
+  const F n = round(x), f = sub(x, n);
+  F p = fma(set1(0.009570101276040077f), f, set1(0.05591785907745361f));
+  p = fma(p, f, set1(0.240247443318367f));
+  p = fma(p, f, set1(0.6931217908859253f));
+  p = fma(p, f, set1(0.9999992847442627f));
   return mul(p, power_of_two(n));
 }
 

@@ -111,14 +111,35 @@ struct Blocks4 {
 
 #undef HK_STEP
 
+// Weights that are wanted next. They come into the caches while others are multiplied by, some lines with each group.
+struct Ahead {
+  const uint8_t *at, *end;
+  int lines;  // with a group
+
+  Ahead() : at(nullptr), end(nullptr), lines(0) {}
+  // The tile at next, while rows are multiplied by another of its size; nothing lies behind all_end.
+  Ahead(const uint8_t* next, size_t bytes, const uint8_t* all_end, int groups, int rows) : Ahead() {
+    const int passes = (rows + kMatmulRows - 1) / kMatmulRows;
+    // One pass uses a tile as it comes from memory, and has nothing to do meanwhile: the processor fetches well enough.
+    if (passes < 2 || next >= all_end) return;
+    at = next;
+    end = next + bytes;
+    lines = ((int)(bytes / 64) + groups * passes - 1) / (groups * passes);
+  }
+  void fetch() {
+    for (int i = 0; i < lines && at < end; i++, at += 64) prefetch(at);
+  }
+};
+
 // One tile of 32 outputs for ROWS rows: out [ROWS][32].
 template <class Format, int ROWS>
-static inline void multiply(const Quantized& in, size_t first, int k, const uint8_t* w, float* out) {
+static inline void multiply(const Quantized& in, size_t first, int k, const uint8_t* w, Ahead& ahead, float* out) {
   const int groups = k / 64;
   F acc[ROWS][2];
   for (int r = 0; r < ROWS; r++) acc[r][0] = acc[r][1] = zero();
   Group group = {in.q + first * k, k, in.scales + first * groups, groups, in.sums + first * groups * 2};
   for (int g = 0; g < groups; g++) {
+    ahead.fetch();
     Format::template add_group<ROWS>(group, w, acc);
     w += Format::kGroupBytes;
     group.q += 64;
@@ -131,19 +152,33 @@ static inline void multiply(const Quantized& in, size_t first, int k, const uint
   }
 }
 
-// How many of the rows that are left the next tile takes.
-static inline int tile_rows(int left) {
-  return left <= kMatmulRows ? left : left < 2 * kMatmulRows ? (left + 1) / 2 : kMatmulRows;
-}
-
 // ROWS at most kMatmulRows; chosen at run time for the last rows.
 template <class Format, int ROWS>
-static inline void multiply_some(int rows, const Quantized& in, size_t first, int k, const uint8_t* w, float* out) {
+static inline void multiply_some(int rows, const Quantized& in, size_t first, int k, const uint8_t* w, Ahead& ahead,
+                                 float* out) {
   if (rows == ROWS)
-    multiply<Format, ROWS>(in, first, k, w, out);
+    multiply<Format, ROWS>(in, first, k, w, ahead, out);
   else if constexpr (ROWS > 1)
-    multiply_some<Format, ROWS - 1>(rows, in, first, k, w, out);
+    multiply_some<Format, ROWS - 1>(rows, in, first, k, w, ahead, out);
 }
+
+// One tile of 32 outputs for count rows: out [count][32].
+template <class Format>
+static inline void multiply_tile(const Quantized& in, size_t first, int count, int k, const uint8_t* w, Ahead& ahead,
+                                 float* out) {
+  for (int done = 0, some; done < count; done += some) {
+    // A small rest is shared with the rows before it.
+    const int left = count - done;
+    some = left <= kMatmulRows ? left : left < 2 * kMatmulRows ? (left + 1) / 2 : kMatmulRows;
+    multiply_some<Format, kMatmulRows>(some, in, first + done, k, w, ahead, out + done * 32);
+  }
+}
+
+// Rows whose outputs are held before they go on; a multiple of kMatmulRows.
+static constexpr int kHeldRows = 24;
+static_assert(kHeldRows % kMatmulRows == 0, "only the last rows may be fewer than a tile's");
+
+static inline int held_rows(int left) { return left < kHeldRows ? left : kHeldRows; }
 
 // The rows and the outputs of an item: tiles of outputs, each in parts of rows_per_item rows.
 struct Part {
@@ -160,17 +195,19 @@ template <class Format>
 static inline void matmul_in(const Args& a, int item) {
   const Part part(a, item);
   const int n = a.linear->n, k = a.linear->k;
-  const uint8_t* w = a.linear->weights + (size_t)part.tile * (k / 64) * Format::kGroupBytes;
+  const size_t tile_bytes = (size_t)(k / 64) * Format::kGroupBytes;
+  const uint8_t* w = a.linear->weights + part.tile * tile_bytes;
   F scale[2], bias[2] = {zero(), zero()};
   for (int c = 0; c < 2; c++) {
     const int column = part.tile * 32 + c * 16;
     scale[c] = Format::kScalesRows ? load(a.linear->scales + column) : zero();
     if (a.linear->bias) bias[c] = load(a.linear->bias + column);
   }
+  Ahead ahead(w + tile_bytes, tile_bytes, a.linear->weights + n / 32 * tile_bytes, k / 64, part.last - part.first);
   for (int first = part.first, count; first < part.last; first += count) {
-    count = tile_rows(part.last - first);
-    alignas(64) float tile[kMatmulRows * 32];
-    multiply_some<Format, kMatmulRows>(count, a.in, first, k, w, tile);
+    count = held_rows(part.last - first);
+    alignas(64) float tile[kHeldRows * 32];
+    multiply_tile<Format>(a.in, first, count, k, w, ahead, tile);
     for (int r = 0; r < count; r++)
       for (int c = 0; c < 2; c++) {
         float* at = a.out + (size_t)(first + r) * n + part.tile * 32 + c * 16;
@@ -187,6 +224,10 @@ static void matmul(const Args& a, int item) {
   matmul_in<Int8Rows>(a, item);
 }
 
+static inline F silu(F x) {
+  return div(x, add(set1(1.0f), exponential_of_two(mul(x, set1(-kLog2E)))));
+}
+
 // 64 outputs of the gate and the 64 of up that belong to them give one quantized group.
 template <class Format>
 static inline void gate_up_in(const Args& a, int item) {
@@ -194,12 +235,18 @@ static inline void gate_up_in(const Args& a, int item) {
   const int k = a.linear->k, groups = a.linear->n / 128;
   const size_t tile_bytes = (size_t)(k / 64) * Format::kGroupBytes;
   const uint8_t* w = a.linear->weights + (size_t)part.tile * 4 * tile_bytes;
+  const uint8_t* end = a.linear->weights + a.linear->n / 32 * tile_bytes;
   const float* scales = a.linear->scales + (size_t)part.tile * 128;
   for (int first = part.first, count; first < part.last; first += count) {
-    count = tile_rows(part.last - first);
-    alignas(64) float tiles[4][kMatmulRows * 32];
-    for (int i = 0; i < 4; i++)
-      multiply_some<Format, kMatmulRows>(count, a.in, first, k, w + (size_t)i * tile_bytes, tiles[i]);
+    count = held_rows(part.last - first);
+    alignas(64) float tiles[4][kHeldRows * 32];
+    for (int i = 0; i < 4; i++) {
+      const uint8_t* tile = w + i * tile_bytes;
+      // The first rows bring the tiles, the others find them.
+      Ahead ahead;
+      if (first == part.first) ahead = Ahead(tile + tile_bytes, tile_bytes, end, k / 64, count);
+      multiply_tile<Format>(a.in, first, count, k, tile, ahead, tiles[i]);
+    }
     for (int r = 0; r < count; r++) {
       F v[4];
       for (int i = 0; i < 4; i++) {
@@ -209,8 +256,7 @@ static inline void gate_up_in(const Args& a, int item) {
           gate = mul(gate, load(scales + i * 16));
           up = mul(up, load(scales + 64 + i * 16));
         }
-        const F sigmoid = div(set1(1.0f), add(set1(1.0f), exponential(sub(zero(), gate))));
-        v[i] = mul(mul(gate, sigmoid), up);
+        v[i] = mul(silu(gate), up);
       }
       const size_t at = (size_t)(first + r) * groups + part.tile;
       quantize_group(v, a.result.q + at * 64, a.result.scales + at, a.result.sums + at * 2);

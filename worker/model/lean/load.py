@@ -18,7 +18,7 @@ from worker.model.lean.spec import LeanSpec, NotLean, read_spec
 from worker.model.lean.weights import Checkpoint, load_weights
 from worker.model.memory import MIB, check_weights_fit, pool_size
 
-_VERSION = 3
+_VERSION = 4
 """Of the arithmetic; raise it when a change can alter a token."""
 
 
@@ -37,7 +37,7 @@ def load_lean(
         ModelDoesNotFit: as the generic runner says it.
     """
     isa = _instruction_set(settings, device)
-    kv = KvFormat.INT8 if settings.kv_dtype is KvDtype.INT8 else KvFormat.BFLOAT16
+    kv = KvFormat.BFLOAT16 if settings.kv_dtype is KvDtype.MODEL else KvFormat.INT8
     check_kernels(isa, settings.storage, kv)
     spec = read_spec(config, settings.block_size)
     checkpoint = Checkpoint(folder)

@@ -20,7 +20,7 @@ from headrace.bench.workload import WorkloadError, from_file, made_up
 from headrace.cli.exits import UsageError
 from headrace.cli.options import only_model
 from headrace.cli.terminal import Terminal
-from headrace.client import AsyncClient, Client
+from headrace.client import Client
 
 _TELL_EVERY_S = 0.5
 
@@ -71,8 +71,7 @@ def _run(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> R
         loads = [Load(arguments.requests, concurrency=count) for count in arguments.concurrency]
 
     async def levels() -> list[Level]:
-        targets = [one.strip() for one in arguments.target.split(",") if one.strip()]
-        async with AsyncClient(targets) as own:
+        async with client.for_asyncio() as own:
             told = _Told(terminal)
             runner = Runner(own, model, workload, told)
             await runner.run(Load(min(4, arguments.requests), concurrency=4))  # warm

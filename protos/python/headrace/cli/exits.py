@@ -51,5 +51,10 @@ def error_line(error: HeadraceError, targets: str) -> str:
     if error.code == "UNAVAILABLE" and not error.reason:
         # No server said this: nobody listens there.
         line += f"; is a gateway running at {targets}? (--target, HEADRACE_TARGET)"
+    if error.code == "UNIMPLEMENTED" and not error.reason:
+        # gRPC itself said this: what was asked for is not on that port.
+        line += (
+            f" at {targets}; a gateway may have a port of its own for operators' calls (--target)"
+        )
     stage = error.metadata.get("stage")
     return f"{line}; stage {stage}" if stage and stage not in error.message else line

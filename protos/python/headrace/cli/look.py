@@ -8,7 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from headrace.cli.aliases import change_aliases
 from headrace.cli.exits import error_line
 from headrace.cli.terminal import Terminal
-from headrace.client import Client, Unimplemented, error_from_batch
+from headrace.client import Client, Unauthenticated, Unimplemented, error_from_batch
 from headrace.v1 import admin_service_pb2 as admin
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
@@ -41,17 +41,16 @@ def status(client: Client, arguments: argparse.Namespace, terminal: Terminal) ->
     if arguments.request_id:
         _show_request(client.get_request(arguments.request_id), terminal)
         return 0
-    served = client.models()
-    if not served:
-        terminal.line("no model is served")
     try:
-        queues = [queue for model in served for queue in client.admin.queue(model.name)]
-        workers = client.admin.workers()
-    except Unimplemented as error:
-        # Models are all that such a server can tell; that is worth showing before the refusal.
+        queues, workers = client.admin.queue(), client.admin.workers()
+    except (Unimplemented, Unauthenticated) as error:
+        # Models are all that who is no operator here may see; that is worth showing before the refusal.
+        served = client.models()
         terminal.table(["MODEL", "WORKERS"], [(model.name, model.workers) for model in served])
         terminal.note(error_line(error, arguments.target))
         return 0
+    if not queues:
+        terminal.line("no model is served")
     _show_queues(queues, terminal)
     terminal.line()
     _show_workers(workers, terminal)

@@ -13,10 +13,8 @@ def top(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> in
     shown = 0
     try:
         while True:
-            queues = [
-                queue for model in client.models() for queue in client.admin.queue(model.name)
-            ]
-            lines = frame(queues, client.admin.workers(), time.strftime("%H:%M:%S"))
+            queues, workers = client.admin.queue(), client.admin.workers()
+            lines = frame(queues, workers, time.strftime("%H:%M:%S"))
             terminal.frame("\n".join(lines))
             shown += 1
             if shown == arguments.frames:

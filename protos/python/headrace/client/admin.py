@@ -30,8 +30,8 @@ class Admin:
         method = self._channels.admin().DrainWorker
         return self._channels.unary(method, request, timeout_s=self._timeout_s).worker
 
-    def queue(self, model: str) -> list[pb.Queue]:
-        """The queues of a model now, one for each partition."""
+    def queue(self, model: str = "") -> list[pb.Queue]:
+        """The queues of a model, or of all, now: one for each partition."""
         method, request = self._channels.admin().GetQueue, pb.GetQueueRequest(model=model)
         return list(self._channels.unary(method, request, timeout_s=self._timeout_s).queues)
 

@@ -32,8 +32,8 @@ class AsyncAdmin:
         answer = await self._channels.unary(method, request, timeout_s=self._timeout_s)
         return answer.worker
 
-    async def queue(self, model: str) -> list[pb.Queue]:
-        """The queues of a model now, one for each partition."""
+    async def queue(self, model: str = "") -> list[pb.Queue]:
+        """The queues of a model, or of all, now: one for each partition."""
         method, request = self._channels.admin().GetQueue, pb.GetQueueRequest(model=model)
         answer = await self._channels.unary(method, request, timeout_s=self._timeout_s)
         return list(answer.queues)

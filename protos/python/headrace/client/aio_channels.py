@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from headrace.client.connection import CHANNEL_OPTIONS, Metadata, Targets, call_metadata
-from headrace.client.errors import HeadraceError
+from headrace.client.connection import CHANNEL_OPTIONS
 from headrace.client.status import error_from_rpc
+from headrace.client.targets import TargetChannels
 from headrace.client.trace import TraceContext
 from headrace.v1.admin_service_pb2_grpc import AdminServiceStub
 from headrace.v1.inference_service_pb2_grpc import InferenceServiceStub
@@ -21,23 +21,12 @@ _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response", bound=Message)
 
 
-class AioChannels:
-    """Opens channels, knows which one is in use, and moves on when it fails."""
-
-    def __init__(
-        self, targets: Targets, credentials: grpc.ChannelCredentials | None, metadata: Metadata
-    ) -> None:
-        """Opens nothing yet, so that it may be made outside a loop; ``metadata`` goes with every call."""
-        self._targets = targets
-        self._metadata = metadata
-        self._credentials = credentials
-        self._open: dict[int, grpc.aio.Channel] = {}
-        self.current = 0
-        self._closed = False
+class AioChannels(TargetChannels[grpc.aio.Channel]):
+    """Channels of grpc.aio; each opens inside the loop."""
 
     def inference(self) -> "InferenceServiceAsyncStub":
-        """The stub of the target in use."""
-        return InferenceServiceStub(self._channel())
+        """The stub of the target in use, made once for each channel."""
+        return self._kept(InferenceServiceStub)
 
     def admin(self) -> "AdminServiceAsyncStub":
         """The stub of the target in use."""
@@ -60,32 +49,14 @@ class AioChannels:
             self.note(failure, used)
             raise failure from error
 
-    def metadata(self, trace: TraceContext | None) -> tuple[tuple[str, str | bytes], ...]:
-        """What a call sends: the client's metadata and a trace context."""
-        return call_metadata(self._metadata, TraceContext.for_call(trace))
-
-    def note(self, failure: HeadraceError, used: int) -> None:
-        """After a failed call to target ``used``: the next one goes elsewhere if that one is away."""
-        # Many calls may fail at once; only the first of them moves on.
-        if failure.code == "UNAVAILABLE" and self.current == used:
-            self.current = self._targets.after(used)
-
     async def close(self) -> None:
         """Closes all; their calls end as cancelled."""
-        self._closed = True
-        channels = list(self._open.values())
-        self._open.clear()
-        for channel in channels:
+        for channel in self._take_all():
             await channel.close()
 
-    def _channel(self) -> grpc.aio.Channel:
-        if self._closed:
-            raise RuntimeError("the client is closed")
-        if self.current not in self._open:
-            self._open[self.current] = self._new(self._targets.addresses[self.current])
-        return self._open[self.current]
-
     def _new(self, address: str) -> grpc.aio.Channel:
-        if self._credentials is None:
-            return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        return grpc.aio.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
+        if self.credentials is None:
+            return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS, self.compression)
+        return grpc.aio.secure_channel(
+            address, self.credentials, CHANNEL_OPTIONS, self.compression
+        )

@@ -57,14 +57,18 @@ class AsyncClient:
         credentials: grpc.ChannelCredentials | None = None,
         api_key: str | None = None,
         retry: RetryPolicy | None = None,
+        compression: grpc.Compression | None = None,
     ) -> None:
         """``target``: one address, or those of several gateways; ``timeout_s``: for calls that name none.
 
         Where neither names one, generation may take as long as the server lets it, and look-ups 15 s.
         ``metadata`` goes with every call, and so does ``api_key``, where the server asks for one.
         ``retry``: how ``generate`` is repeated where the server says that it helps; without it nothing is.
+        ``compression``: of what is sent; large answers are compressed by the server in any case.
         """
-        self._channels = AioChannels(Targets.of(target), credentials, with_key(metadata, api_key))
+        self._channels = AioChannels(
+            Targets.of(target), credentials, with_key(metadata, api_key), compression
+        )
         self._retries = Retries(retry)
         self._timeout_s = timeout_s
         self._look_up_s = LOOK_UP_TIMEOUT_S if timeout_s is None else timeout_s

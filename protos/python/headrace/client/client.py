@@ -10,6 +10,7 @@ import grpc
 from google.protobuf.message import Message
 
 from headrace.client.admin import Admin
+from headrace.client.aio_client import AsyncClient
 from headrace.client.channels import Channels
 from headrace.client.connection import (
     LOOK_UP_TIMEOUT_S,
@@ -57,14 +58,18 @@ class Client:
         credentials: grpc.ChannelCredentials | None = None,
         api_key: str | None = None,
         retry: RetryPolicy | None = None,
+        compression: grpc.Compression | None = None,
     ) -> None:
         """``target``: one address, or those of several gateways; ``timeout_s``: for calls that name none.
 
         Where neither names one, generation may take as long as the server lets it, and look-ups 15 s.
         ``metadata`` goes with every call, and so does ``api_key``, where the server asks for one.
         ``retry``: how ``generate`` is repeated where the server says that it helps; without it nothing is.
+        ``compression``: of what is sent; large answers are compressed by the server in any case.
         """
-        self._channels = Channels(Targets.of(target), credentials, with_key(metadata, api_key))
+        self._channels = Channels(
+            Targets.of(target), credentials, with_key(metadata, api_key), compression
+        )
         self._retries = Retries(retry)
         self._timeout_s = timeout_s
         self._look_up_s = LOOK_UP_TIMEOUT_S if timeout_s is None else timeout_s
@@ -177,6 +182,17 @@ class Client:
         """Describes one model."""
         request = pb.GetModelRequest(model=name)
         return self._unary(self._channels.inference().GetModel, request).model
+
+    def for_asyncio(self) -> AsyncClient:
+        """A client for asyncio of the same targets, with the same key, credentials and limits; the caller closes it."""
+        channels = self._channels
+        return AsyncClient(
+            channels.targets.addresses,
+            timeout_s=self._timeout_s,
+            metadata=channels.base_metadata,
+            credentials=channels.credentials,
+            compression=channels.compression,
+        )
 
     def close(self) -> None:
         """Closes all connections; running calls end as cancelled."""

@@ -199,7 +199,7 @@ class GetQueueRequest(_message.Message):
 
     MODEL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The model."""
+    """The model; empty: all of them."""
     def __init__(
         self,
         *,
@@ -429,7 +429,7 @@ class WatchQueueRequest(_message.Message):
 
     MODEL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The model."""
+    """The model; empty: all of them."""
     def __init__(
         self,
         *,

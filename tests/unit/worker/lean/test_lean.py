@@ -281,8 +281,11 @@ def test_what_only_the_lean_decoder_knows(folders, tmp_path):
     loaded = load_model(base, lambda _: None)
     assert isinstance(loaded.runner, LeanRunner)
     assert loaded.runner.decoder.kv is KvFormat.INT8
-    other = load_model(dataclasses.replace(base, kv_dtype=KvDtype.AUTO), lambda _: None)
-    assert loaded.card.fingerprint != other.card.fingerprint
+    by_default, other = (
+        load_model(dataclasses.replace(base, kv_dtype=kv), lambda _: None)
+        for kv in (KvDtype.AUTO, KvDtype.MODEL)
+    )
+    assert by_default.card.fingerprint == loaded.card.fingerprint != other.card.fingerprint
     gpt2 = make_tiny_model("gpt2", tmp_path / "gpt2")
     for changes in (
         {"model": str(gpt2)},
