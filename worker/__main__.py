@@ -60,6 +60,11 @@ def main() -> None:
     )
     if settings.check_quality is not None:
         sys.exit(_check_quality(settings, settings.check_quality))
+    if settings.compile:
+        # torch reads no other setting: without it what is compiled gathers in the system's folder for temporary files.
+        os.environ.setdefault(
+            "TORCHINDUCTOR_CACHE_DIR", str(settings.for_model.cache_folder / "compiled")
+        )
     code = run_service("worker", settings, lambda runtime: serve(settings, runtime))
     if is_loading():
         # Nothing interrupts a library that loads, and one whose thread outlives Python aborts the process.

@@ -206,7 +206,7 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
             threads=self.threads,
             device=self.device,
             device_map=self.device_map,
-            compile_layers=self.compile,
+            compile=self.compile,
             model_cache=self.model_cache,
             runner=self.runner,
         )
