@@ -22,7 +22,6 @@ from common.settings import settings_or_exit
 from worker.device_meters import watch_device
 from worker.engine.engine import Engine
 from worker.engine.limits import EngineLimits
-from worker.engine.speculation import Speculation
 from worker.kv.disk_tier import DiskTier
 from worker.loading import Loaded, is_loading, load_unless_stopped
 from worker.meters import WorkerMeters
@@ -34,7 +33,7 @@ from worker.session.identity import WorkerIdentity
 from worker.session.live_requests import LiveRequests
 from worker.session.session import Ended, Session, SessionParts
 from worker.session.watchdog import StepWatchdog, exit_crashed
-from worker.settings import EngineKind, SpeculationKind, WorkerSettings
+from worker.settings import EngineKind, WorkerSettings
 from worker.text.texts import Texts
 
 # For the step under way when everything else has stopped.
@@ -186,9 +185,14 @@ def _engine(
         quality_sample=settings.quality_sample,
     )
     texts = Texts(loaded.card.tokenizer_json, filters)
-    speculation = Speculation() if settings.speculation is SpeculationKind.LOOKUP else None
     return Engine(
-        loaded.runner, limits, texts.text_of, monotonic_s, loaded.costs, tier, speculation
+        loaded.runner,
+        limits,
+        texts.text_of,
+        monotonic_s,
+        loaded.costs,
+        tier,
+        loaded.speculation,
     )
 
 
@@ -206,6 +210,7 @@ def _dialer(
         model=card.model,
         num_blocks=loaded.runner.num_blocks,
         read_status=lambda: thread.status,
+        speculation=loaded.speculation,
     )
     identity = WorkerIdentity(
         worker_id=worker_id,

@@ -12,7 +12,9 @@ from common.model_card import ModelCard
 from common.server import CannotServe
 from worker.engine.block_store import PagedRunner
 from worker.engine.costs import StepCosts, measure_costs
+from worker.engine.speculation import Speculation
 from worker.faults import FaultyRunner
+from worker.guessing import simulated_speculation, speculation_for
 from worker.settings import EngineKind, WorkerSettings
 from worker.simulated.card import simulated_card
 from worker.simulated.runner import SimulatedRunner
@@ -24,11 +26,12 @@ _LOADER = "load-model"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Something that computes, warm, its card, and what computing costs."""
+    """Something that computes, warm, its card, what computing costs, and what guesses tokens for it."""
 
     runner: PagedRunner
     card: ModelCard
     costs: StepCosts
+    speculation: Speculation | None
 
 
 def load(settings: WorkerSettings, progress: Progress) -> Loaded:
@@ -40,7 +43,8 @@ def load(settings: WorkerSettings, progress: Progress) -> Loaded:
     if settings.engine is EngineKind.SIMULATED:
         simulation = settings.for_simulation
         runner = SimulatedRunner(simulation)
-        loaded = Loaded(runner, simulated_card(simulation), runner.costs)
+        speculation = simulated_speculation(settings)
+        loaded = Loaded(runner, simulated_card(simulation), runner.costs, speculation)
     else:
         loaded = _load_model(settings, progress)
     if settings.fault:
@@ -89,13 +93,17 @@ def _load_model(settings: WorkerSettings, progress: Progress) -> Loaded:
             f"the engine 'model' needs {error.name}: install headrace-server[worker] and torch"
         ) from error
     try:
-        loaded = load_model(settings.for_model, progress)
+        model = load_model(settings.for_model, progress)
     except ModelLoadError as error:
         raise CannotServe(str(error)) from error
+    try:
+        speculation = speculation_for(settings, model, progress)
+    except ModelLoadError as error:
+        raise CannotServe(f"--draft-model: {error}") from error
     costs = measure_costs(
-        loaded.runner, settings.max_batch_tokens, loaded.card.context_tokens, monotonic_s
+        model.runner, settings.max_batch_tokens, model.card.context_tokens, monotonic_s
     )
-    return Loaded(loaded.runner, loaded.card, costs)
+    return Loaded(model.runner, model.card, costs, speculation)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, progress: Progress, text: str) -> None:

@@ -5,10 +5,38 @@ from collections.abc import Callable, Iterable
 from common.clock import monotonic_s
 from common.domain import Clock
 from common.metrics import Metrics, model_labels
-from common.token_gaps import Labels
+from common.speculation_metrics import SpeculationMetrics
+from common.tallies import Labels
 from worker.engine.answer_quality import NGRAMS, AnswerQuality
 from worker.engine.report import CacheReport, StepReport
+from worker.engine.speculation import Speculation
 from worker.session.engine_thread import EngineStatus
+
+_RECENT_GUESSES = 1024
+
+
+class GuessMeters:
+    """What becomes of guessed tokens."""
+
+    def __init__(self, metrics: SpeculationMetrics, labels: Labels, kind: str) -> None:
+        """Counters begin at 0; the share that was right is told once something was guessed."""
+        self._metrics = metrics
+        self._labels = {**labels, "kind": kind}
+        self._share_right: float | None = None
+        for counter in (metrics.guessed_tokens, metrics.accepted_tokens):
+            counter.add(0, self._labels)
+        metrics.guess_acceptance.watch(self._read_share)
+
+    def observe(self, num_guessed: int, num_right: int) -> None:
+        """Count what a step brought."""
+        self._metrics.guessed_tokens.add(num_guessed, self._labels)
+        self._metrics.accepted_tokens.add(num_right, self._labels)
+        share = num_right / num_guessed
+        before = share if self._share_right is None else self._share_right
+        self._share_right = before + (share - before) * min(1.0, num_guessed / _RECENT_GUESSES)
+
+    def _read_share(self) -> Iterable["Sample"]:
+        return [] if self._share_right is None else [(self._share_right, self._labels)]
 
 
 class WorkerMeters:
@@ -22,8 +50,9 @@ class WorkerMeters:
         num_blocks: int,
         read_status: Callable[[], EngineStatus],
         clock: Clock = monotonic_s,
+        speculation: Speculation | None = None,
     ) -> None:
-        """Gauges watch ``read_status`` from now on."""
+        """Gauges watch ``read_status`` from now on; ``speculation`` is asked only for what never changes."""
         self._read_status = read_status
         self._clock = clock
         self._last_step_s: float | None = None
@@ -45,13 +74,21 @@ class WorkerMeters:
             metrics.generation_tokens,
             metrics.num_preemptions,
             metrics.recomputed_tokens,
-            metrics.guessed_tokens,
-            metrics.accepted_tokens,
             metrics.prefix_cache_queries,
             metrics.prefix_cache_hits,
             metrics.session_reconnects,
         ):
             counter.add(0, dict(self._labels))
+        self._guesses = (
+            None
+            if speculation is None
+            else GuessMeters(metrics.speculation, self._labels, speculation.kind)
+        )
+        if speculation is not None and speculation.pool is not None:
+            num_draft_blocks = speculation.pool.num_blocks
+            guesses = metrics.speculation
+            guesses.draft_blocks_used.watch(watch(lambda status: status.draft_blocks_used))
+            guesses.draft_blocks_total.watch(watch(lambda _: num_draft_blocks))
 
     def observe(self, report: StepReport) -> None:
         """Count what a step brought."""
@@ -70,9 +107,8 @@ class WorkerMeters:
         if report.recomputed_tokens:
             metrics.recomputed_tokens.add(report.recomputed_tokens, labels)
         self._observe_answers(report.qualities)
-        if report.guessed_tokens:
-            metrics.guessed_tokens.add(report.guessed_tokens, labels)
-            metrics.accepted_tokens.add(report.accepted_tokens, labels)
+        if self._guesses is not None and report.guessed_tokens:
+            self._guesses.observe(report.guessed_tokens, report.accepted_tokens)
         self._observe_cache(report.cache)
         num_tokens = report.prefill_tokens + report.decode_seqs
         if num_tokens:
@@ -95,7 +131,7 @@ class WorkerMeters:
         now_s, last_s = self._clock(), self._last_step_s
         if report.decode_seqs:
             gap_s = report.duration_s if last_s is None else now_s - last_s
-            self._metrics.token_gaps.record(gap_s, report.decode_seqs, self._labels)
+            self._metrics.token_gaps.record(gap_s, self._labels, report.decode_seqs)
         self._last_step_s = None if self._read_status().progress_s is None else now_s
 
     def _observe_cache(self, cache: CacheReport) -> None:

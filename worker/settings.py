@@ -1,7 +1,7 @@
 """The worker's settings, from flags and environment."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from common.domain import MODEL_NAME, Quantization
@@ -29,6 +29,7 @@ class SpeculationKind(StrEnum):
 
     OFF = "off"
     LOOKUP = "lookup"
+    DRAFT = "draft"
 
 
 def _parse_fault(text: str) -> tuple[Fault, ...]:
@@ -117,7 +118,19 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
     )
     speculation: SpeculationKind = setting(
         SpeculationKind.OFF,
-        help="lookup: guess tokens from a text's own past where few sequences decode; none differs",
+        help="guess tokens where that pays, and none differs: lookup from a text's own past, draft by a second model",
+    )
+    draft_model: str | None = setting(
+        None, help="speculation draft: a smaller model with the same tokenizer, named as --model"
+    )
+    draft_quantization: Quantization | None = setting(
+        None,
+        help="how its linear layers are stored; default as its checkpoint has them, else int8",
+    )
+    draft_kv_memory_mb: int | None = setting(
+        None,
+        help="its KV memory in MiB; default the share of --kv-memory-mb, of what the model leaves",
+        check=at_least(1),
     )
     step_timeout_s: float = setting(
         60.0, help="a step that takes longer ends the process", check=above(0)
@@ -174,8 +187,20 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
             yield "--kv-memory-mb: --kv-blocks says it already"
         if self.fault and not self.allow_faults:
             yield "--fault: refused without --allow-faults"
+        yield from self._draft_problems()
         if self.served_model_name is not None and not MODEL_NAME.fullmatch(self.served_model_name):
             yield f"--served-model-name: must match {MODEL_NAME.pattern}"
+
+    def _draft_problems(self) -> Iterable[str]:
+        if self.speculation is SpeculationKind.DRAFT:
+            if self.engine is EngineKind.SIMULATED:
+                yield "--speculation: there is no model in the simulated engine"
+            elif self.draft_model is None:
+                yield "--draft-model: must name the model that --speculation draft guesses by"
+            return
+        for name in ("draft_model", "draft_quantization", "draft_kv_memory_mb"):
+            if getattr(self, name) is not None:
+                yield f"--{name.replace('_', '-')}: is for --speculation draft"
 
     @property
     def leave_grace_s(self) -> float:
@@ -209,6 +234,23 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
             compile=self.compile,
             model_cache=self.model_cache,
             runner=self.runner,
+        )
+
+    @property
+    def for_draft(self) -> ModelSettings:
+        """The same of the draft model."""
+        assert self.draft_model is not None
+        return replace(
+            self.for_model,
+            model=self.draft_model,
+            served_model_name=None,
+            quantization=self.draft_quantization,
+            dtype=None,
+            kv_blocks=None,
+            kv_memory_mb=self.draft_kv_memory_mb,
+            device_map=None,
+            compile_layers=False,
+            runner=RunnerKind.AUTO,
         )
 
     @property

@@ -65,7 +65,7 @@ class Engine:
         self._new_text = new_text
         self._clock = clock
         self._costs = costs or StepCosts()
-        self._speculation = speculation
+        self.speculation = speculation or Speculation()
         self._roster = Roster()
         self._parking = Parking(self._memory, self._roster, limits, self._costs)
         self._returned: list[Returned] = []
@@ -159,6 +159,7 @@ class Engine:
             self._roster.forget(group)
         self._returned.clear()
         self.cache.take_changes()
+        self.speculation.retain(())
 
     def check_integrity(self) -> None:
         """Assert that the running sequences hold exactly the blocks that are not free."""
@@ -189,10 +190,8 @@ class Engine:
             self._costs,
             max_share=self._limits.max_share_tokens,
         )
-        if self._speculation is None:
-            return shares
         # A block for each that runs stays free: nobody makes room for a guess.
-        return self._speculation.fill_up(shares, self.pool.num_free - len(shares))
+        return self.speculation.fill_up(shares, self.pool.num_free - len(shares))
 
     def _run(self, shares: list[Share]) -> list[Contained]:
         if not shares:
@@ -215,8 +214,8 @@ class Engine:
                 sequence.scored(result.scores)
                 result = result.drawn
             sequence.computed(share.num_tokens)
-            if isinstance(result, Checked) and self._speculation is not None:
-                self._speculation.learn(share, result)
+            if isinstance(result, Checked):
+                self.speculation.learn(share, result)
             if isinstance(result, Drawn | Checked) and sequence.finish is None:
                 self._memory.publish(sequence)
                 tokens = result.drawn if isinstance(result, Checked) else (result,)
@@ -225,10 +224,11 @@ class Engine:
             self._memory.fork(group)
             self._memory.give_back_unseen(group)
         outputs = tuple(self._part(drawn))
+        self.speculation.retain(self._roster.running_sequences)
+        guessed_tokens, accepted_tokens = self.speculation.take_counts()
         returned, self._returned = tuple(self._returned), []
         qualities, self._qualities = tuple(self._qualities), []
         num_preempted, swapped_blocks = self._parking.take_counts()
-        guesses = (0, 0) if self._speculation is None else self._speculation.take_counts()
         return StepReport(
             step=self._num_steps,
             outputs=outputs,
@@ -242,8 +242,8 @@ class Engine:
             swapped_blocks=swapped_blocks,
             recomputed_tokens=repeated,
             qualities=qualities,
-            guessed_tokens=guesses[0],
-            accepted_tokens=guesses[1],
+            guessed_tokens=guessed_tokens,
+            accepted_tokens=accepted_tokens,
         )
 
     # Their smaller steps.

@@ -5,7 +5,12 @@
                     the mill turns: guessed to follow
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from worker.engine.sequence import Sequence as Text
 
 _LENGTH = 3
 """Tokens that must be equal: fewer are met by chance, more are met too seldom."""
@@ -27,3 +32,36 @@ class PromptLookup:
         self._num_seen = max(self._num_seen, len(token_ids))
         place = self._places.get(tuple(token_ids[-_LENGTH:]))
         return [] if place is None else list(token_ids[place : place + count])
+
+
+class LookupProposer:
+    """Guesses for the texts of an engine, each from its own past."""
+
+    kind = "lookup"
+    pool = None
+
+    def __init__(self) -> None:
+        """No text has been seen."""
+        self._lookups: WeakKeyDictionary[Text, PromptLookup] = WeakKeyDictionary()
+        self._found: dict[Text, list[int]] = {}
+
+    def ready(self, wanted: "Mapping[Text, int]") -> "dict[Text, int]":
+        """As ``Proposer``: as many as follow in the text."""
+        self._found = {}
+        for text, count in wanted.items():
+            lookup = self._lookups.setdefault(text, PromptLookup())
+            if found := lookup.propose(text.token_ids, count):
+                self._found[text] = found
+        return {text: len(found) for text, found in self._found.items()}
+
+    def propose(self, counts: "Mapping[Text, int]") -> "dict[Text, list[int]]":
+        """As ``Proposer``."""
+        return {text: self._found[text][:count] for text, count in counts.items()}
+
+    def guess_s(self, num_texts: int) -> float:
+        """As ``Proposer``: looking up takes no time that counts."""
+        return 0.0
+
+    def retain(self, texts: "Iterable[Text]") -> None:
+        """As ``Proposer``: what was found in the last step is not needed any more."""
+        self._found = {}

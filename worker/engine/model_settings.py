@@ -34,6 +34,7 @@ class ModelSettings:
     ``model``, ``quantization`` from a checkpoint that is quantized (else int8), ``dtype`` from the checkpoint, ``kv_blocks`` from ``kv_memory_mb``, that from measured memory,
     ``context_tokens`` from the checkpoint, ``threads`` from the machine, ``model_cache`` (where converted checkpoints are
     kept) from the home folder. ``device`` is a torch device, or ``auto``: CUDA where there is one, else the CPU.
+    ``promised_bytes`` of memory are somebody else's, though they look free.
     ``device_map`` spreads the model over accelerators (``worker.model.placement``); ``compile`` has torch compile it:
     both are the generic runner's. ``max_seqs`` and ``max_batch_tokens`` bound the largest step, which warm-up and memory measurement have to try.
     """
@@ -56,6 +57,7 @@ class ModelSettings:
     compile: bool = False
     model_cache: str | None = None
     runner: RunnerKind = RunnerKind.AUTO
+    promised_bytes: int = 0
 
     @property
     def cache_folder(self) -> Path:

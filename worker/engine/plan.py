@@ -8,7 +8,9 @@ A prompt of thousands of tokens must freeze neither the streams that run nor the
     other prompts    a share each
     what is left     to the prompts, oldest first, where nobody decodes and waits for the step's end
 
-A share is at most ``max_share`` tokens at the beginning of a text, and fewer further on, where a token costs more.
+A share is at most ``max_share`` tokens at the beginning of a text, and fewer further on, where a token costs more. Where
+somebody decodes, all prompts together get what takes ``costs.MAX_WAIT_S``, and no less than two shares: one for the
+oldest, one for short prompts behind it.
 """
 
 from collections.abc import Iterable
@@ -67,6 +69,8 @@ def plan_shares(
         else:
             prefilling.append(sequence)
     someone_decodes = bool(granted)
+    if someone_decodes:
+        budget.keep(costs.prompt_tokens(2 * max_share, budget.left))
     shares = {s: costs.chunk_tokens(max_share, s.num_computed) for s in prefilling}
     for sequence in _by_turn(prefilling, shares):
         granted[sequence] = budget.take(min(sequence.num_ready, shares[sequence]))

@@ -7,87 +7,145 @@ right as often as its token is likely, which is what rejection sampling makes of
     known   guesses          drawn          what counts
     … a     b c d            b c x …        b c x: two guesses were right, and x comes for nothing
 
-It pays where a step waits for the weights to be read, so only steps of few decodes are filled up, and none in which a
-prompt is computed. A sequence whose guesses are wrong makes a pause, twice as long each time.
+It pays where a step waits for the weights to be read. ``guess_budget`` chooses how many tokens are guessed for whom, by the
+measured times of steps and by the share of guesses that were right; no step is filled up in which a prompt is computed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
-from worker.engine.lookup import PromptLookup
+from worker.engine.guess_budget import Chance, choose_counts
 from worker.engine.plan import Share
 from worker.engine.runner import Checked
+from worker.engine.step_times import StepTimes
+from worker.kv.blocks import BlockPool
 
 if TYPE_CHECKING:
     from worker.engine.sequence import Sequence as Text
 
-MAX_GUESSES = 4
+MAX_GUESSES = 7
 """Of one sequence in a step: further ones are seldom right."""
 
-MAX_TOKENS = 8
-"""Of a step that is filled up: so many cost the products little more than one (docs/performance.md)."""
+MAX_TOKENS = 64
+"""Of a step that is filled up: at more, products are bound by computing and not by reading weights."""
 
-_LONGEST_PAUSE = 64
+FIRST_SHARE = 0.7
+"""Of right guesses, for all that is known before the first: high enough to be tried."""
+
+_WEIGHT = 1 / 8
+_WEIGHT_FOR_NEW = 1 / 64
+"""Of one guess in the share of its sequence, and in the share that new sequences begin with."""
+
+_DRIFT = 1 / 256
+"""A share that does not pay drifts so much towards the first share each step, and is tried again at last."""
 
 
-class Guesser(Protocol):
-    """Guesses how one text goes on."""
+class Proposer(Protocol):
+    """Makes the guesses. Nothing that it does alters a token, and nothing that fails in it fails a request."""
 
-    def propose(self, token_ids: Sequence[int], count: int) -> list[int]:
-        """At most ``count`` tokens that may follow."""
+    @property
+    def kind(self) -> str:
+        """Its name in metrics."""
+        ...
+
+    @property
+    def pool(self) -> BlockPool | None:
+        """The books of its own KV memory, if it has any."""
+        ...
+
+    def ready(self, wanted: "Mapping[Text, int]") -> "dict[Text, int]":
+        """Of the tokens ``wanted`` for each sequence, how many can be guessed in this step; none are left out."""
+        ...
+
+    def propose(self, counts: "Mapping[Text, int]") -> "Mapping[Text, Sequence[int]]":
+        """Guesses of how each text goes on, at most so many; for sequences that are ready."""
+        ...
+
+    def guess_s(self, num_texts: int) -> float:
+        """Seconds in which one more token is guessed for each of so many texts."""
+        ...
+
+    def retain(self, texts: "Iterable[Text]") -> None:
+        """Part with all that is held for others than ``texts``."""
         ...
 
 
 @dataclass(slots=True)
-class _Record:
-    """How the guesses of one sequence have fared."""
+class _Share:
+    """Share of right guesses, recent ones above all."""
 
-    guesser: Guesser
-    misses: int = 0
-    resumes_at: int = 0  # tokens that must be known first
+    value: float
+
+    def learn(self, num_guessed: int, num_right: int, weight: float) -> None:
+        # Behind the first wrong guess nothing is known of the others.
+        for _ in range(num_right):
+            self.value += (1 - self.value) * weight
+        if num_right < num_guessed:
+            self.value -= self.value * weight
+
+    def drift(self) -> None:
+        self.value += (FIRST_SHARE - self.value) * _DRIFT
 
 
 class Speculation:
-    """Fills up the steps of one engine."""
+    """Fills up the steps of one engine; without a ``proposer`` it leaves them as they are."""
 
     def __init__(
         self,
-        new_guesser: Callable[[], Guesser] = PromptLookup,
+        proposer: Proposer | None = None,
+        times: StepTimes | None = None,
         *,
-        max_guesses: int = MAX_GUESSES,
         max_tokens: int = MAX_TOKENS,
     ) -> None:
-        """``new_guesser`` makes the guesser of one sequence."""
-        self._new_guesser = new_guesser
-        self._max_guesses = max_guesses
-        self._max_tokens = max_tokens
-        self._records: WeakKeyDictionary[Text, _Record] = WeakKeyDictionary()
+        """``times`` are those of the engine's runner; ``max_tokens`` bounds the tokens of a step."""
+        self.proposer = proposer
+        self._times = times or StepTimes.flat()
+        self._max_tokens = min(max_tokens, MAX_TOKENS)
+        self._shares: WeakKeyDictionary[Text, _Share] = WeakKeyDictionary()
+        self._share_for_new = _Share(FIRST_SHARE)
         self._num_guessed = self._num_right = 0
+
+    @property
+    def kind(self) -> str:
+        """What makes the guesses, as metrics name it."""
+        return "off" if self.proposer is None else self.proposer.kind
+
+    @property
+    def pool(self) -> BlockPool | None:
+        """The books of the guesser's KV memory, if it has any."""
+        return None if self.proposer is None else self.proposer.pool
 
     def fill_up(self, shares: list[Share], spare_blocks: int) -> list[Share]:
         """The shares of a step, with guesses where they pay; they take ``spare_blocks`` at most."""
-        if not shares or not all(share.sequence.is_decoding for share in shares):
+        proposer = self.proposer
+        if proposer is None or not shares:
             return shares
-        each = min(self._max_guesses, self._max_tokens // len(shares) - 1)
-        filled = []
-        for share in shares:
-            share = self._with_guesses(share, each, spare_blocks)
-            spare_blocks -= _missing_blocks(share)
-            grown = share.sequence.blocks.try_grow(share.num_needed)
-            assert grown, spare_blocks
-            filled.append(share)
-        return filled
+        if not all(share.sequence.is_decoding for share in shares):
+            return shares
+        limits = self._limits(shares, spare_blocks)
+        wanted = self._choose(proposer, limits, len(shares))
+        for text in limits.keys() - wanted.keys():
+            self._share_of(text).drift()
+        if not wanted:
+            return shares
+        counts = self._choose(proposer, proposer.ready(wanted), len(shares))
+        guesses = proposer.propose(counts) if counts else {}
+        return [_with_guesses(share, guesses.get(share.sequence, ())) for share in shares]
 
     def learn(self, share: Share, checked: Checked) -> None:
         """See how many guesses were right."""
-        record, num_right = self._records[share.sequence], len(checked.drawn) - 1
-        self._num_guessed += len(share.guesses)
+        num_guessed, num_right = len(share.guesses), len(checked.drawn) - 1
+        self._num_guessed += num_guessed
         self._num_right += num_right
-        record.misses = 0 if num_right else record.misses + 1
-        pause = min(2**record.misses, _LONGEST_PAUSE) if record.misses else 0
-        record.resumes_at = share.sequence.num_known + pause
+        self._share_of(share.sequence).learn(num_guessed, num_right, _WEIGHT)
+        self._share_for_new.learn(num_guessed, num_right, _WEIGHT_FOR_NEW)
+
+    def retain(self, texts: "Iterable[Text]") -> None:
+        """Only these go on: whatever is held for others is free."""
+        if self.proposer is not None:
+            self.proposer.retain(texts)
 
     def take_counts(self) -> tuple[int, int]:
         """Tokens guessed and of these right since the last call."""
@@ -95,20 +153,41 @@ class Speculation:
         self._num_guessed = self._num_right = 0
         return counts
 
-    def _with_guesses(self, share: Share, count: int, spare_blocks: int) -> Share:
-        sequence = share.sequence
-        # The last token that it may come to hold is drawn, not guessed.
-        count = min(count, sequence.max_known - sequence.num_known - 1)
-        if count < 1 or not sequence.has_known_draws:
-            return share
-        record = self._records.get(sequence)
-        if record is None:
-            record = self._records[sequence] = _Record(self._new_guesser())
-        if sequence.num_known < record.resumes_at:
-            return share
-        guessed = replace(share, guesses=record.guesser.propose(sequence.token_ids, count))
-        return share if _missing_blocks(guessed) > spare_blocks else guessed
+    def _share_of(self, text: "Text") -> _Share:
+        share = self._shares.get(text)
+        if share is None:
+            self._share_for_new.drift()
+            share = self._shares[text] = _Share(self._share_for_new.value)
+        return share
+
+    def _limits(self, shares: list[Share], spare_blocks: int) -> "dict[Text, int]":
+        """Most tokens that may be guessed for each sequence, those without any left out."""
+        limits = {}
+        for share in shares:
+            text = share.sequence
+            # The last token that it may come to hold is drawn, not guessed.
+            limit = min(MAX_GUESSES, text.max_known - text.num_known - 1)
+            missing = text.blocks.missing_blocks(text.num_known + limit)
+            if missing > spare_blocks:
+                limit, missing = min(limit, text.blocks.capacity_tokens - text.num_known), 0
+            if limit > 0 and text.has_known_draws:
+                limits[text] = limit
+                spare_blocks -= missing
+        return limits
+
+    def _choose(
+        self, proposer: Proposer, limits: "Mapping[Text, int]", num_decodes: int
+    ) -> "dict[Text, int]":
+        chances = {
+            text: Chance(self._share_of(text).value, limit) for text, limit in limits.items()
+        }
+        return choose_counts(chances, num_decodes, self._times, proposer.guess_s, self._max_tokens)
 
 
-def _missing_blocks(share: Share) -> int:
-    return share.sequence.blocks.missing_blocks(share.num_needed)
+def _with_guesses(share: Share, guesses: Sequence[int]) -> Share:
+    if not guesses:
+        return share
+    filled = replace(share, guesses=guesses)
+    grown = share.sequence.blocks.try_grow(filled.num_needed)
+    assert grown, filled.num_needed
+    return filled

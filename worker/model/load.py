@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 
 _WARM_UP_TOKENS = 64
-# Their weights are unpacked in every step, which only a GPU does quickly.
+# The generic runner unpacks their weights in every step, which only a GPU does quickly.
 _SLOW_ON_CPU = frozenset({Quantization.NF4, Quantization.FP4})
 _log = get_log(__name__)
 

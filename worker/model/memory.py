@@ -63,7 +63,8 @@ def pool_size(
     Raises:
         ModelDoesNotFit: what was asked for is not there, or one request of full length would not fit.
     """
-    free = int(min((available_bytes(d) - activation_bytes) / part for d, part in shares.items()))
+    spoken_for = activation_bytes + settings.promised_bytes
+    free = int(min((available_bytes(d) - spoken_for) / part for d, part in shares.items()))
     if settings.kv_blocks is not None:
         size = PoolSize(settings.kv_blocks, "kv_blocks")
     elif settings.kv_memory_mb is not None:

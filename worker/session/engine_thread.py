@@ -33,6 +33,7 @@ class EngineStatus:
     num_waiting: int
     blocks_used: int
     progress_s: float | None
+    draft_blocks_used: int = 0
 
     def step_age_s(self, now_s: float) -> float:
         """Age of the last step while there is work, else 0."""
@@ -127,13 +128,14 @@ class EngineThread:
             self._sink(report)
 
     def _look(self, *, progress_s: float | None) -> EngineStatus:
-        engine = self._engine
+        engine, draft = self._engine, self._engine.speculation.pool
         return EngineStatus(
             credit=engine.credit,
             num_running=engine.num_running,
             num_waiting=engine.num_waiting,
             blocks_used=engine.pool.num_used,
             progress_s=progress_s,
+            draft_blocks_used=0 if draft is None else draft.num_used,
         )
 
 

@@ -20,7 +20,7 @@ def names_of(module_name: str) -> set[str]:
     return {
         item.env
         for _, cls in inspect.getmembers(module, is_dataclass)
-        if inspect.isclass(cls) and cls.__name__.endswith("Settings")
+        if inspect.isclass(cls) and cls.__module__ == module_name
         for item in settings_of(cls)
     }
 

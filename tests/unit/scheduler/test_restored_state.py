@@ -140,7 +140,7 @@ LED_REQUEST = {
     "worker_losses": RECORD,
     "num_stalls": RECORD,
     "num_dispatches": RECORD,
-    "first_dispatch_s": RECORD,
+    "first_dispatch_s": RECORD,  # and with the prompt's record, by the clock of its first token
     "first_token_s": LOG,  # with the prompt's record
     "status": RECORD,
     "attempt": ANEW,  # the epoch tells former owners' attempts apart
@@ -370,7 +370,7 @@ def a_progress() -> Progress:
     """Two choices, one of which has ended, with everything that may be said of them."""
     progress = Progress(log_id="7-1", epoch=3)
     logprobs = Logprobs(TokenLogprob(1, -0.5, b"a"), (TokenLogprob(2, -0.25, b"\xff"),))
-    progress.add(PromptRecord(1, "w", after_s=0.5, logprobs=(Logprobs(), logprobs)))
+    progress.add(PromptRecord(1, "w", after_s=0.5, waited_s=0.25, logprobs=(Logprobs(), logprobs)))
     progress.add(TokensRecord(0, 0, (1, 2), "ab", (1, 1), (logprobs, logprobs)))
     progress.add(TokensRecord(2, 1, (3,), "c", (1,)))
     progress.add(

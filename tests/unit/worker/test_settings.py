@@ -57,6 +57,19 @@ def test_simulation_has_defaults_of_its_own() -> None:
     assert settings.for_simulation.model == "simulated"
 
 
+def test_a_draft_model_is_named_where_it_is_used() -> None:
+    """And only there; the simulated engine has none."""
+    drafting = ("--schedulers", "a:1", "--speculation", "draft")
+    settings = read(*drafting, "--draft-model", "small", "--draft-kv-memory-mb", "7")
+    assert (settings.for_draft.model, settings.for_draft.kv_memory_mb) == ("small", 7)
+    with pytest.raises(SettingsError, match="--draft-model: must name"):
+        read(*drafting)
+    with pytest.raises(SettingsError, match="--speculation: there is no model"):
+        read(*drafting, "--engine", "simulated", "--draft-model", "small")
+    with pytest.raises(SettingsError, match="--draft-quantization: is for --speculation draft"):
+        read("--schedulers", "a:1", "--draft-quantization", "q4")
+
+
 def test_leaving_fits_into_stopping() -> None:
     """The grace of running requests leaves time to give the rest back before a stop is forced."""
     settings = read("--schedulers", "a:1", "--stop-grace-s", "10", "--drain-grace-s", "60")

@@ -21,7 +21,8 @@ from headrace.client.connection import (
 )
 from headrace.client.cursor import Cursor
 from headrace.client.errors import HeadraceError
-from headrace.client.reattach import Reattach, ReattachPolicy
+from headrace.client.opening import OpensStreams
+from headrace.client.reattach import Reattach
 from headrace.client.requests import (
     GenerateOptions,
     PromptLike,
@@ -45,7 +46,7 @@ class _BatchCall(Protocol):
     def cancel(self) -> bool: ...
 
 
-class AsyncClient:
+class AsyncClient(OpensStreams[AsyncTokenStream]):
     """Calls one Headrace system from one event loop; close it, or use it in an ``async with`` block."""
 
     def __init__(
@@ -66,11 +67,11 @@ class AsyncClient:
         ``retry``: how ``generate`` is repeated where the server says that it helps; without it nothing is.
         ``compression``: of what is sent; large answers are compressed by the server in any case.
         """
+        super().__init__(timeout_s)
         self._channels = AioChannels(
             Targets.of(target), credentials, with_key(metadata, api_key), compression
         )
         self._retries = Retries(retry)
-        self._timeout_s = timeout_s
         self._look_up_s = LOOK_UP_TIMEOUT_S if timeout_s is None else timeout_s
         self.admin = AsyncAdmin(self._channels, self._look_up_s)
 
@@ -101,34 +102,6 @@ class AsyncClient:
             return answer
         raise AssertionError("unreachable")
 
-    def stream(
-        self,
-        prompt: PromptLike | pb.GenerateRequest,
-        *,
-        timeout_s: float | None = None,
-        trace: TraceContext | None = None,
-        reattach: bool | ReattachPolicy = True,
-        **options: Unpack[GenerateOptions],
-    ) -> AsyncTokenStream:
-        """Generates and streams events; a break after acceptance is mended unless ``reattach`` is off."""
-        timeout_s = self._timeout(timeout_s)
-        request = build_request(prompt, **options)
-        with_timeout(request, timeout_s)
-        return self._stream(Cursor(), reattach, trace, timeout_s, request)
-
-    def attach(
-        self,
-        request_id: str,
-        from_seq: int = 0,
-        *,
-        timeout_s: float | None = None,
-        trace: TraceContext | None = None,
-        reattach: bool | ReattachPolicy = True,
-    ) -> AsyncTokenStream:
-        """Follows a request that was accepted earlier."""
-        cursor = Cursor(request_id, from_seq)
-        return self._stream(cursor, reattach, trace, self._timeout(timeout_s), None)
-
     def batch(
         self,
         requests: Sequence[pb.GenerateRequest],
@@ -138,9 +111,7 @@ class AsyncClient:
     ) -> AsyncGenerator[pb.BatchGenerateResponse, None]:
         """Generates for many requests (see ``build_request``); yields outcomes as they finish. Closing it cancels."""
         timeout_s = self._timeout(timeout_s)
-        batch = pb.BatchGenerateRequest(requests=requests)
-        for request in batch.requests:
-            with_timeout(request, timeout_s)
+        batch = self._limited(requests, timeout_s)
         used = self._channels.current
         call = self._channels.inference().BatchGenerate(
             batch, timeout=call_timeout_s(timeout_s), metadata=self._channels.metadata(trace)
@@ -200,27 +171,24 @@ class AsyncClient:
         """Closes."""
         await self.close()
 
-    def _timeout(self, given_s: float | None) -> float | None:
-        return self._timeout_s if given_s is None else given_s
-
     async def _unary(
         self, method: "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]", request: _Request
     ) -> _Response:
         return await self._channels.unary(method, request, timeout_s=self._look_up_s)
 
-    def _stream(
+    def _open(
         self,
         cursor: Cursor,
-        reattach: bool | ReattachPolicy,
-        trace: TraceContext | None,
+        reattach: Reattach,
+        trace: TraceContext,
         timeout_s: float | None,
         request: pb.GenerateRequest | None,
     ) -> AsyncTokenStream:
         return AsyncTokenStream(
             self._channels,
             cursor=cursor,
-            reattach=Reattach.of(reattach),
-            trace=TraceContext.for_call(trace),
+            reattach=reattach,
+            trace=trace,
             timeout_s=timeout_s,
             request=request,
         )

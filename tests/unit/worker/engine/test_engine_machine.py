@@ -11,11 +11,17 @@ from common.prefix_keys import root_key
 from tests.support.engines import make_engine, make_job
 from tests.support.fake_clock import FakeClock
 from worker.engine.costs import StepCosts
+from worker.engine.draft import DraftLimits, DraftProposer
+from worker.engine.speculation import Speculation
+from worker.engine.step_times import StepTimes
+from worker.simulated.runner import SimulatedRunner
+from worker.simulated.settings import SimulatedSettings
 
 if TYPE_CHECKING:
     from worker.engine.job import Job
 
 BLOCKS = 14
+DRAFT_BLOCKS = 10
 WINDOW_TOKENS = 9
 PROMPTS = ["x", "xxxx", "xxxxx", "xxxxxxxxxxxx", "xxxxxxxxxxxxyyyyyyyy", "zzzzzzzz"]
 
@@ -24,9 +30,13 @@ class EngineMachine(RuleBasedStateMachine):
     """Submits, cancels, returns, sessions and time around steps, on blocks for little more than one request."""
 
     window_tokens = 0
+    has_draft = False
 
     def __init__(self) -> None:
         super().__init__()
+        draft = SimulatedRunner(SimulatedSettings(kv_blocks=DRAFT_BLOCKS, block_size=4))
+        times = StepTimes.flat(0.01)
+        self.proposer = DraftProposer(draft, DraftLimits(512, 512, 8), times)
         self.clock = FakeClock()
         self.engine = make_engine(
             clock=self.clock,
@@ -38,6 +48,7 @@ class EngineMachine(RuleBasedStateMachine):
             window_tokens=self.window_tokens,
             cache_ttl_s=50.0,
             costs=StepCosts(token_s=1.0, block_copy_s=6.0),
+            speculation=Speculation(self.proposer) if self.has_draft else None,
         )
         self.open: dict[str, Job] = {}
         self.left: dict[str, int] = {}
@@ -102,6 +113,7 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def balanced(self) -> None:
         self.engine.check_integrity()
+        self.proposer.check_integrity()
         credit = self.engine.credit
         assert 0 <= credit.free_seqs <= 4
         assert 0 <= credit.free_blocks <= BLOCKS
@@ -116,6 +128,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert not self.engine.has_work
         assert not self.open
         assert self.engine.pool.num_used == 0
+        assert self.proposer.pool.num_used == 0
 
 
 class WindowMachine(EngineMachine):
@@ -124,8 +137,16 @@ class WindowMachine(EngineMachine):
     window_tokens = WINDOW_TOKENS
 
 
+class DraftMachine(EngineMachine):
+    """The same beside a draft model with fewer blocks."""
+
+    has_draft = True
+
+
 HOW = settings(max_examples=40, stateful_step_count=30, deadline=None)
 EngineMachine.TestCase.settings = HOW
 WindowMachine.TestCase.settings = settings(HOW, max_examples=20)
+DraftMachine.TestCase.settings = settings(HOW, max_examples=20)
 TestEngine = EngineMachine.TestCase
 TestEngineWithWindow = WindowMachine.TestCase
+TestEngineWithDraft = DraftMachine.TestCase
