@@ -249,7 +249,7 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
             kv_blocks=None,
             kv_memory_mb=self.draft_kv_memory_mb,
             device_map=None,
-            compile_layers=False,
+            compile=False,
             runner=RunnerKind.AUTO,
         )
 
