@@ -77,11 +77,13 @@ class TokensRecord:
 
 @dataclass(frozen=True, slots=True)
 class PromptRecord:
-    """A worker took up the prompt. ``after_s``: how long after admission its first output came."""
+    """A worker took up the prompt. ``after_s``: how long after admission its first output came; ``waited_s``: after which
+    it was dispatched for the first time."""
 
     cached_tokens: int
     worker_id: str
     after_s: float = 0.0
+    waited_s: float = 0.0
     logprobs: tuple[Logprobs, ...] = ()
 
 

@@ -104,6 +104,8 @@ class LedRequest:
         }
         self.num_choices = max([self.num_choices, *(index + 1 for index in progress.choices)])
         if progress.prompt is not None and progress.next_seq:
+            # Both by the clock of the leader that saw them: the store's time of the dispatch is of another one.
+            self.first_dispatch_s = self.arrival_s + progress.prompt.waited_s
             self.first_token_s = self.arrival_s + progress.prompt.after_s
 
     def move(self, target: RequestStatus) -> None:
@@ -191,8 +193,12 @@ class LedRequest:
         records: list[LogRecord] = []
         if output.prompt is not None and not self.has_prompt:
             self.has_prompt = True
+            dispatch_s = self.first_dispatch_s
+            waited_s = 0.0 if dispatch_s is None else dispatch_s - self.arrival_s
             after_s = now_s - self.arrival_s
-            records.append(self._record(replace(output.prompt, after_s=after_s)))
+            records.append(
+                self._record(replace(output.prompt, after_s=after_s, waited_s=waited_s))
+            )
         if output.index in self.finished_choices:
             return records
         if output.token_ids:

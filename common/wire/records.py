@@ -191,6 +191,7 @@ def prompt_to_pb(prompt: PromptRecord) -> pb.PromptRecord:
         cached_tokens=prompt.cached_tokens,
         worker_id=prompt.worker_id,
         after_us=max(0, round(prompt.after_s * 1e6)),
+        waited_us=max(0, round(prompt.waited_s * 1e6)),
         logprobs=logprobs_to_pb(prompt.logprobs),
     )
 
@@ -201,6 +202,7 @@ def prompt_from_pb(message: pb.PromptRecord) -> PromptRecord:
         message.cached_tokens,
         message.worker_id,
         message.after_us / 1e6,
+        message.waited_us / 1e6,
         logprobs_from_pb(message.logprobs),
     )
 

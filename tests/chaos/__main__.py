@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kinds=tuple(options.only or FaultKind),
         gap_s=(options.gap_s * 0.5, options.gap_s * 1.5),
         most_at_once=options.at_once,
+        num_partitions=options.partitions,
         longest_without_redis_s=30.0 if options.minutes >= 4 else 8.0,
         folder=options.folder,
     )
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", type=_kinds, help="kinds of faults, with commas between")
     parser.add_argument("--gap-s", type=float, default=3.0, help="mean pause between faults")
     parser.add_argument("--at-once", type=int, default=2, help="most faults at the same time")
+    parser.add_argument("--partitions", type=int, default=1, help="of each model")
     parser.add_argument("--folder", type=Path, default=Path(".cache/chaos"))
     return parser
 

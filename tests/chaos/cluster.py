@@ -150,6 +150,7 @@ class Cluster:
             flags=[
                 *("--grpc-port", str(port), "--metrics-port", "0", "--service-instance", name),
                 *("--advertise-address", f"127.0.0.1:{door.port}", "--stop-grace-s", "10"),
+                *("--partitions", str(self._settings.num_partitions)),
             ],
             environment={"HEADRACE_REDIS_URL": _url(link)},
         )

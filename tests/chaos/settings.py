@@ -24,6 +24,8 @@ class ChaosSettings:
     """Faults that hold at the same time; many more would only add up to a stack that is never there."""
     longest_without_redis_s: float = 8.0
     num_schedulers: int = 2
+    num_partitions: int = 1
+    """Of each model."""
     num_gateways: int = 2
     folder: Path = field(default_factory=lambda: Path(".cache/chaos"))
     """Where a failure leaves its histories and logs."""

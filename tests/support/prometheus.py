@@ -101,7 +101,10 @@ def running_prometheus(
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yml"],
         "scrape_configs": [
-            {"job_name": job, "static_configs": [{"targets": [_metrics(p) for p in processes]}]}
+            {
+                "job_name": job,
+                "static_configs": [{"targets": [metrics_address(p) for p in processes]}],
+            }
             for job, processes in targets.items()
         ],
     }
@@ -140,5 +143,5 @@ def _wait_until_ready(log: Path, process: subprocess.Popen[bytes], targets: int)
     return prometheus
 
 
-def _metrics(process: ServiceProcess) -> str:
+def metrics_address(process: ServiceProcess) -> str:
     return process.endpoints["metrics"].removeprefix("http://").removesuffix("/metrics")

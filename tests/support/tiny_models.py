@@ -68,14 +68,19 @@ def tiny_config(family: str) -> transformers.PreTrainedConfig:
     )
 
 
-def make_tiny_model(family: str, folder: Path, *, seed: int = 0) -> Path:
+def make_tiny_model(
+    family: str, folder: Path, *, seed: int = 0, intermediate_size: int | None = None
+) -> Path:
     """Write a seeded random checkpoint of ``family`` into ``folder`` and return it.
 
     Weights are larger than a fresh model's, so that greedy text varies instead of repeating one token.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = transformers.AutoModelForCausalLM.from_config(tiny_config(family))
+        config = tiny_config(family)
+        if intermediate_size is not None:
+            config.intermediate_size = intermediate_size
+        model = transformers.AutoModelForCausalLM.from_config(config)
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() > 1:

@@ -11,7 +11,7 @@ from headrace.client import AsyncClient
 from tests.support.outcomes import TokenCount, collect
 from tests.support.polling import eventually
 from tests.support.processes import ServiceProcess
-from tests.support.prometheus import alert_rules, running_prometheus
+from tests.support.prometheus import alert_rules, metrics_address, running_prometheus
 from tests.support.stack import SIMULATED, running_stack
 from tests.support.supervision import supervised
 
@@ -135,6 +135,9 @@ async def test_the_lead_goes_round_and_redis_goes_away():
                 return stack.metric(heir, "headrace_leaderships_total") > before
 
             await asyncio.to_thread(eventually, leads, within_s=30)
+            # What dies before it is scraped counts for no rule.
+            query = f'headrace_leaderships_total{{instance="{metrics_address(heir)}"}} > {before}'
+            await asyncio.to_thread(eventually, lambda query=query: prometheus.query(query))
             port = leader.endpoints["metrics"].rpartition(":")[2].removesuffix("/metrics")
             leader.flags[leader.flags.index("--metrics-port") + 1] = port
             leader.start()

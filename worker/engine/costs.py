@@ -13,6 +13,9 @@ from worker.engine.runner import Draw, ModelRunner, Row
 MIN_CHUNK_TOKENS = 16
 """A share never falls below this: smaller matrix products waste what they load."""
 
+MAX_WAIT_S = 0.05
+"""For so long may streams wait for prompts in one step: a gap that nobody sees, in which many tokens share the weights."""
+
 _PROBE_TOKENS = 64
 _PROBE_START = 2048
 _REPEATS = 3
@@ -37,6 +40,12 @@ class StepCosts:
     def saves_time(self, num_blocks: int, num_tokens: int) -> bool:
         """Whether saving so many blocks and putting them back beats computing the tokens that they hold again."""
         return num_blocks * self.block_copy_s < self.recompute_s(num_tokens)
+
+    def prompt_tokens(self, least: int, most: int) -> int:
+        """Tokens of prompts, up to ``most``, in a step that streams wait for; ``least`` though they take longer."""
+        if self.token_s * most <= MAX_WAIT_S:
+            return most
+        return min(most, max(least, int(MAX_WAIT_S / self.token_s)))
 
     def chunk_tokens(self, max_tokens: int, start: int) -> int:
         """As many tokens from position ``start`` on as cost what ``max_tokens`` cost at the beginning."""

@@ -97,10 +97,11 @@ class Blocks:
     def rows(self, index: npt.NDArray[np.intp]) -> "Blocks":
         """Some rows, in another order; -1 stands for a row of zeros."""
         picked = (self.steps, self.scales, self.least)
-        return Blocks(*(None if a is None else _rows(a, index) for a in picked))  # type: ignore[arg-type]
+        return Blocks(*(None if a is None else take_rows(a, index) for a in picked))  # type: ignore[arg-type]
 
 
-def _rows(array: Array, index: npt.NDArray[np.intp]) -> Array:
+def take_rows(array: Array, index: npt.NDArray[np.intp]) -> Array:
+    """Some rows, in another order; -1 stands for a row of zeros."""
     out = array[index]
     out[index < 0] = 0
     return out

@@ -25,6 +25,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "hk_pack_int8": (None, [_POINTER, _INT, _INT, _POINTER]),
     "hk_pack_bfloat16": (None, [_POINTER, _INT, _INT, _POINTER]),
     "hk_pack_blocks8": (None, [*[_POINTER] * 2, _INT, _INT, _POINTER]),
+    "hk_pack_codes4": (None, [*[_POINTER] * 2, _INT, _INT, _POINTER]),
     "hk_pack_blocks4": (None, [*[_POINTER] * 3, _INT, _INT, _POINTER]),
     "hk_quantize": (None, [_POINTER, _POINTER, _INT, _INT, *[_POINTER] * 3]),
     "hk_norm_quantize": (

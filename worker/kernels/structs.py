@@ -3,7 +3,7 @@
 import ctypes
 from enum import IntEnum
 
-ABI = 3
+ABI = 4
 """Equals HK_ABI of the header; a library with another number was built from other sources."""
 
 
@@ -14,6 +14,8 @@ class WeightFormat(IntEnum):
     BLOCKS4 = 1
     BLOCKS8 = 2
     BFLOAT16 = 3
+    NF4 = 4
+    FP4 = 5
 
 
 class KvFormat(IntEnum):

@@ -139,6 +139,23 @@ def test_a_deadline_names_its_stage():
     assert failure_of_end(FinishReason.STOP, stage="decode") is None
 
 
+def test_a_takeover_knows_the_intervals_of_the_first_attempt():
+    """Wait and time to first token come from one clock, whatever the next leader's and the store's say."""
+    first = request()
+    first.first_dispatch_s = first.arrival_s + 0.25
+    progress = Progress()
+    for record in first.records_of(
+        output(first, 1, prompt=PromptRecord(0, "w")), first.arrival_s + 0.75
+    ):
+        progress.add(record.fact)
+    second = request(progress)
+    second.arrival_s, second.first_dispatch_s = 100.0, 100.9
+    second.restore(progress)
+    timings = second.timings(107.0)
+    assert (timings.queue_s, timings.prefill_s) == (pytest.approx(0.25), pytest.approx(0.5))
+    assert timings.time_to_first_token_s == pytest.approx(0.75)
+
+
 def test_a_wanted_cancel_keeps_its_cause():
     """The worker's answer to our cancel carries the cause that we know."""
     led = request()

@@ -6,6 +6,7 @@
 //   HK_INT8_ROWS  uint8 [N/32][K/4][32][4], value + 128; a float scale for each output
 //   HK_BLOCKS8    [N/32][K/32] of { uint8 [8][32][4], value + 128; half scales [32] }
 //   HK_BLOCKS4    [N/32][K/32] of { nibbles [4][32][4], lower halves inputs 0 to 15; half scales [32], smallest [32] }
+//   HK_NF4 or FP4 [N/32][K/64] of { nibbles [8][32][4], lower halves inputs 0 to 31; half largest [32] }
 //   HK_BFLOAT16   [V/16][K/2][16][2]; for embeddings and head only, which may be HK_BLOCKS8 else
 //   bfloat16 KV   keys [block of 16 tokens][kv head][dim/2][16][2], values [...][kv head][16][dim]
 //   int8 KV       keys uint8 [...][kv head][dim/4][16][4], value + 128, values int8 [...][kv head][4][dim][4], and float
@@ -16,13 +17,15 @@
 
 #include <stdint.h>
 
-#define HK_ABI 3
+#define HK_ABI 4
 
 // Forms of weights.
 #define HK_INT8_ROWS 0
 #define HK_BLOCKS4 1
 #define HK_BLOCKS8 2
 #define HK_BFLOAT16 3
+#define HK_NF4 4
+#define HK_FP4 5
 
 // Forms of keys and values.
 #define HK_KV_BFLOAT16 0
@@ -119,6 +122,8 @@ void hk_pack_bfloat16(const float* rows, int32_t n, int32_t k, uint16_t* packed)
 void hk_pack_blocks8(const int8_t* rows, const uint16_t* scales, int32_t n, int32_t k, uint8_t* packed);
 void hk_pack_blocks4(const uint8_t* rows, const uint16_t* scales, const uint16_t* least, int32_t n, int32_t k,
                      uint8_t* packed);
+// Names of values [n][k], each in a byte, with largest magnitudes in half precision [n][k / 64 rounded up].
+void hk_pack_codes4(const uint8_t* rows, const uint16_t* scales, int32_t n, int32_t k, uint8_t* packed);
 
 // Single kernels, for tests. Strides equal widths.
 void hk_quantize(hk_engine*, const float* x, int32_t rows, int32_t k, int8_t* q, float* scales, int32_t* sums);

@@ -19,18 +19,29 @@ struct Rows {
 };
 
 template <typename Block>
-void each_block(int n, int k, Block block) {
+void each_block(int n, int k, int inputs, Block block) {
   for (int row = 0; row < round_up(n, 64); row += 32)
-    for (int at = 0; at < round_up(k, 64); at += 32) block(row, at);
+    for (int at = 0; at < round_up(k, 64); at += inputs) block(row, at);
 }
 
-uint8_t* put_halves(const uint16_t* halves, int n, int k, int row, int at, uint8_t* to) {
-  const Rows<uint16_t> rows{halves, n, k / 32, 0};
+uint8_t* put_halves(const Rows<uint16_t>& rows, int row, int block, uint8_t* to) {
   for (int column = 0; column < 32; column++) {
-    const uint16_t half = rows.at(row + column, at / 32);
+    const uint16_t half = rows.at(row + column, block);
     *to++ = (uint8_t)half;
     *to++ = (uint8_t)(half >> 8);
   }
+  return to;
+}
+
+// Inputs of the first half of a block in the lower halves of the bytes, of the second half in the upper ones.
+uint8_t* put_nibbles(const Rows<uint8_t>& rows, int row, int at, int inputs, uint8_t* to) {
+  const int half = inputs / 2;
+  for (int step = 0; step < half / 4; step++)
+    for (int column = 0; column < 32; column++)
+      for (int i = 0; i < 4; i++) {
+        const int input = at + step * 4 + i;
+        *to++ = (uint8_t)(rows.at(row + column, input) | rows.at(row + column, input + half) << 4);
+      }
   return to;
 }
 
@@ -44,29 +55,35 @@ uint8_t* put_bytes(const Rows<int8_t>& rows, int row, int at, uint8_t* to) {
 
 void hk_pack_int8(const int8_t* rows, int32_t n, int32_t k, uint8_t* packed) {
   const Rows<int8_t> from{rows, n, k, 0};
-  each_block(n, k, [&](int row, int at) { packed = put_bytes(from, row, at, packed); });
+  each_block(n, k, 32, [&](int row, int at) { packed = put_bytes(from, row, at, packed); });
 }
 
 void hk_pack_blocks8(const int8_t* rows, const uint16_t* scales, int32_t n, int32_t k, uint8_t* packed) {
   const Rows<int8_t> from{rows, n, k, 0};
-  each_block(n, k, [&](int row, int at) {
+  const Rows<uint16_t> halves{scales, n, k / 32, 0};
+  each_block(n, k, 32, [&](int row, int at) {
     packed = put_bytes(from, row, at, packed);
-    packed = put_halves(scales, n, k, row, at, packed);
+    packed = put_halves(halves, row, at / 32, packed);
   });
 }
 
 void hk_pack_blocks4(const uint8_t* rows, const uint16_t* scales, const uint16_t* least, int32_t n, int32_t k,
                      uint8_t* packed) {
   const Rows<uint8_t> from{rows, n, k, 0};
-  each_block(n, k, [&](int row, int at) {
-    for (int step = 0; step < 4; step++)
-      for (int column = 0; column < 32; column++)
-        for (int i = 0; i < 4; i++) {
-          const int input = at + step * 4 + i;
-          *packed++ = (uint8_t)(from.at(row + column, input) | from.at(row + column, input + 16) << 4);
-        }
-    packed = put_halves(scales, n, k, row, at, packed);
-    packed = put_halves(least, n, k, row, at, packed);
+  const Rows<uint16_t> halves{scales, n, k / 32, 0}, smallest{least, n, k / 32, 0};
+  each_block(n, k, 32, [&](int row, int at) {
+    packed = put_nibbles(from, row, at, 32, packed);
+    packed = put_halves(halves, row, at / 32, packed);
+    packed = put_halves(smallest, row, at / 32, packed);
+  });
+}
+
+void hk_pack_codes4(const uint8_t* rows, const uint16_t* scales, int32_t n, int32_t k, uint8_t* packed) {
+  const Rows<uint8_t> from{rows, n, k, 0};
+  const Rows<uint16_t> halves{scales, n, round_up(k, 64) / 64, 0};
+  each_block(n, k, 64, [&](int row, int at) {
+    packed = put_nibbles(from, row, at, 64, packed);
+    packed = put_halves(halves, row, at / 64, packed);
   });
 }
 

@@ -109,6 +109,8 @@ struct Blocks4 {
   }
 };
 
+#include "codes.h"
+
 #undef HK_STEP
 
 // Weights that are wanted next. They come into the caches while others are multiplied by, some lines with each group.
@@ -221,6 +223,8 @@ static inline void matmul_in(const Args& a, int item) {
 static void matmul(const Args& a, int item) {
   if (a.linear->format == HK_BLOCKS4) return matmul_in<Blocks4>(a, item);
   if (a.linear->format == HK_BLOCKS8) return matmul_in<Blocks8>(a, item);
+  if (a.linear->format == HK_NF4) return matmul_in<Codes4<Nf4>>(a, item);
+  if (a.linear->format == HK_FP4) return matmul_in<Codes4<Fp4>>(a, item);
   matmul_in<Int8Rows>(a, item);
 }
 
@@ -267,5 +271,7 @@ static inline void gate_up_in(const Args& a, int item) {
 static void gate_up(const Args& a, int item) {
   if (a.linear->format == HK_BLOCKS4) return gate_up_in<Blocks4>(a, item);
   if (a.linear->format == HK_BLOCKS8) return gate_up_in<Blocks8>(a, item);
+  if (a.linear->format == HK_NF4) return gate_up_in<Codes4<Nf4>>(a, item);
+  if (a.linear->format == HK_FP4) return gate_up_in<Codes4<Fp4>>(a, item);
   gate_up_in<Int8Rows>(a, item);
 }

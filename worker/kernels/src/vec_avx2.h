@@ -105,6 +105,14 @@ static inline W low_nibbles(W w) {
   return {_mm256_and_si256(w.a, mask), _mm256_and_si256(w.b, mask)};
 }
 static inline W high_nibbles(W w) { return low_nibbles({_mm256_srli_epi16(w.a, 4), _mm256_srli_epi16(w.b, 4)}); }
+// The byte of 16 that each nibble names.
+typedef __m256i Codebook;
+static inline Codebook load_codebook(const uint8_t* p) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)p));
+}
+static inline W look_up(Codebook book, W nibbles) {
+  return {_mm256_shuffle_epi8(book, nibbles.a), _mm256_shuffle_epi8(book, nibbles.b)};
+}
 static inline X spread(const void* four) {
   int32_t bits;
   __builtin_memcpy(&bits, four, 4);

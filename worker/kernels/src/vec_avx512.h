@@ -71,6 +71,12 @@ typedef __m512i X;  // four bytes, repeated
 static inline W load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
 static inline W low_nibbles(W w) { return _mm512_and_si512(w, _mm512_set1_epi8(15)); }
 static inline W high_nibbles(W w) { return _mm512_and_si512(_mm512_srli_epi16(w, 4), _mm512_set1_epi8(15)); }
+// The byte of 16 that each nibble names.
+typedef __m512i Codebook;
+static inline Codebook load_codebook(const uint8_t* p) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)p));
+}
+static inline W look_up(Codebook book, W nibbles) { return _mm512_shuffle_epi8(book, nibbles); }
 static inline X spread(const void* four) {
   int32_t bits;
   __builtin_memcpy(&bits, four, 4);

@@ -112,6 +112,14 @@ static inline W high_nibbles(const W& w) {
   for (int i = 0; i < 64; i++) out.v[i] = w.v[i] >> 4;
   return out;
 }
+// The byte of 16 that each nibble names.
+typedef const uint8_t* Codebook;
+static inline Codebook load_codebook(const uint8_t* p) { return p; }
+static inline W look_up(Codebook book, const W& nibbles) {
+  W out;
+  for (int i = 0; i < 64; i++) out.v[i] = book[nibbles.v[i]];
+  return out;
+}
 static inline X spread(const void* four) {
   X out;
   __builtin_memcpy(out.v, four, 4);

@@ -11,11 +11,12 @@ from worker.engine.model_settings import KvDtype, ModelSettings
 from worker.kernels.library import KernelsMissing, instruction_sets
 from worker.kernels.structs import KvFormat
 from worker.kv.cache import LayerShape
+from worker.model.lean.checkpoint import Checkpoint
 from worker.model.lean.decoder import LeanDecoder, block_bytes, scratch_bytes
 from worker.model.lean.runner import LeanRunner
 from worker.model.lean.self_check import check_kernels
 from worker.model.lean.spec import LeanSpec, NotLean, read_spec
-from worker.model.lean.weights import Checkpoint, load_weights
+from worker.model.lean.weights import load_weights
 from worker.model.memory import MIB, check_weights_fit, pool_size
 
 _VERSION = 4
@@ -43,7 +44,7 @@ def load_lean(
     checkpoint = Checkpoint(folder)
     check_weights_fit(sum(p.stat().st_size for p in folder.glob("*.safetensors")), device)
     progress(f"loading {folder.name} for the lean decoder ({isa})")
-    weights = load_weights(checkpoint, spec, settings.storage)
+    weights = load_weights(checkpoint, spec, settings.storage, double_quant=settings.double_quant)
     bytes_of_block = block_bytes(spec, settings.block_size, kv)
     size = pool_size(
         settings,
@@ -85,7 +86,7 @@ def kernels_name(runner: LeanRunner) -> str:
 
 
 def _instruction_set(settings: ModelSettings, device: torch.device) -> str:
-    if settings.storage not in {Quantization.INT8, Quantization.Q4}:
+    if settings.storage is Quantization.NONE:
         raise NotLean(f"quantization {settings.storage} is not covered")
     if settings.dtype not in {None, "auto", "bfloat16"}:
         raise NotLean(f"dtype {settings.dtype} is not covered")

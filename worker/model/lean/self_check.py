@@ -1,7 +1,8 @@
 """Compares the kernels with plain torch on a tiny decoder, before they serve anyone.
 
 Tests prove them where they are built; what a processor or a compiler that nobody has tested makes of them is seen here.
-The weights lie on a grid that all formats can hold, so that what may differ is the rounding of activations.
+The weights lie on a grid that the formats can hold, or are what a format makes of them, so that what may differ is the
+rounding of activations.
 """
 
 import tempfile
@@ -14,9 +15,11 @@ from common.domain import Quantization
 from worker.engine.runner import Row
 from worker.kernels import reference
 from worker.kernels.structs import KvFormat
+from worker.model.lean.checkpoint import Checkpoint
 from worker.model.lean.decoder import LeanDecoder
+from worker.model.lean.four_bit import FORMATS, quantize
 from worker.model.lean.spec import LeanSpec, NotLean
-from worker.model.lean.weights import Checkpoint, load_weights
+from worker.model.lean.weights import load_weights
 
 _TOLERANCE = 0.15
 """Of the logits' norm: 8 bit activations, keys and values stay below half of it, any mistake is far above."""
@@ -37,7 +40,7 @@ def check_kernels(isa: str, how: Quantization, kv: KvFormat) -> None:
     spec = _tiny_spec()
     tensors = _random_tensors(spec)
     text = torch.randint(spec.vocab, (_TOKENS,), generator=torch.Generator().manual_seed(1))
-    expected = _reference_logits(spec, tensors, text)[-1]
+    expected = _reference_logits(spec, _as_stored(tensors, how), text)[-1]
     found = _kernel_logits(spec, tensors, text.tolist(), isa, how, kv)
     error = (found - expected).norm() / expected.norm()
     if not error <= _TOLERANCE:
@@ -90,6 +93,16 @@ def _random_tensors(spec: LeanSpec) -> Tensors:
         }
         tensors |= {f"model.layers.{index}.{name}.weight": x for name, x in layer.items()}
     return tensors
+
+
+def _as_stored(tensors: Tensors, how: Quantization) -> Tensors:
+    """What the decoder's linear layers have, where they have not the very grid."""
+    if how not in FORMATS:
+        return tensors
+    return {
+        name: torch.from_numpy(quantize(x, how).values()) if "_proj." in name else x
+        for name, x in tensors.items()
+    }
 
 
 def _kernel_logits(

@@ -9,9 +9,13 @@ from typing import Any
 
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from common.domain import Quantization
+from worker.model.stored import stored_quantization
+
 _FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 _ROPE_TYPES = ("default", "linear", "llama3")
 _LAYER_TYPES = ("full_attention", "sliding_attention")
+_STORED = (Quantization.NF4, Quantization.FP4)
 _UNIT = 16
 _MOST_LINES = 48
 _WIDEST_HEAD = 256
@@ -78,13 +82,15 @@ def read_spec(config: Any, block_size: int) -> LeanSpec:
 
 
 def _check(config: Any, head_dim: int, block_size: int) -> None:
+    stored = stored_quantization(config)
     group, rest = divmod(config.num_attention_heads, config.num_key_value_heads)
     refused = {
         f"activation {config.hidden_act}": config.hidden_act != "silu",
         "biases in the MLP": getattr(config, "mlp_bias", False),
         "a bias on the attention's output": config.model_type != "qwen2"
         and getattr(config, "attention_bias", False),
-        "a quantized checkpoint": getattr(config, "quantization_config", None) is not None,
+        f"a checkpoint stored as {stored and stored.name}": stored is not None
+        and stored.quantization not in _STORED,
         f"heads of {head_dim}": head_dim % 2 or head_dim > _WIDEST_HEAD,
         f"{config.num_attention_heads} heads on {config.num_key_value_heads}": rest
         or group > _MOST_LINES,

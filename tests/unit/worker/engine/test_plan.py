@@ -81,6 +81,17 @@ def test_every_step_keeps_its_promises(
         assert sum(granted.values()) == min(budget, sum(pending))
 
 
+@pytest.mark.parametrize(("token_s", "prompts"), [(0.0, 63), (0.001, 50), (0.01, 16), (1e-6, 63)])
+def test_streams_wait_a_bounded_time_for_prompts(token_s: float, prompts: int) -> None:
+    """Beside a stream prompts get 50 ms of a step, and no less than two shares, however slow they are; alone, all of it."""
+    pending = [sequence(40) for _ in range(10)]
+    costs = StepCosts(token_s=token_s)
+    stream, *others = plan_shares([sequence(9, 8), *pending], StepBudget(64), costs, max_share=8)
+    assert (stream.num_tokens, sum(share.num_tokens for share in others)) == (1, prompts)
+    alone = plan_shares(pending, StepBudget(64), costs, max_share=8)
+    assert sum(share.num_tokens for share in alone) == 64
+
+
 def test_share_shrinks_where_a_token_costs_more() -> None:
     """A chunk far into a text takes about as long as one at its beginning, but never becomes a crumb."""
     costs = StepCosts(token_s=0.001, context_tokens=1000)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from common.domain import Quantization
 from worker.kernels import reference
 from worker.kernels.arrays import (
     Blocks,
@@ -18,10 +19,13 @@ from worker.kernels.arrays import (
     round_up,
     zeros,
 )
+from worker.kernels.codes import LEVELS, STEPS, Codes, pack_codes
 from worker.kernels.library import KernelsMissing, instruction_sets, load
 from worker.kernels.structs import KvFormat, Layer, Linear, Model, Step, WeightFormat
 from worker.model.lean.blocks import blocks_of_4, blocks_of_8, values
-from worker.model.lean.weights import PackedLinear, interleaved
+from worker.model.lean.four_bit import quantize
+from worker.model.lean.packing import PackedLinear
+from worker.model.lean.weights import interleaved
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -129,6 +133,9 @@ def test_norm(engine, rows, width, seed):
     assert (error.abs() <= limit * 0.51 + 1e-6).all()
 
 
+FOUR_BIT = {"nf4": WeightFormat.NF4, "fp4": WeightFormat.FP4}
+
+
 def halves(values):
     return values.numpy().astype(np.float16)
 
@@ -138,6 +145,10 @@ def random_weights(seed, kind, n, k):
     if kind == "int8":
         steps, scales = whole(seed, n, k), normal(seed + 1, n).abs() / 100
         return steps.double() * scales.double()[:, None], pack_int8(steps.numpy()), scales
+    if kind in FOUR_BIT:
+        steps = (whole(seed, n, k).to(torch.uint8) & 15).numpy()
+        codes = Codes(FOUR_BIT[kind], steps, halves(normal(seed + 1, n, k // 64).abs()))
+        return exactly(codes), pack_codes(codes), None
     scales = halves(normal(seed + 1, n, k // 32) / 100)
     if kind == "blocks8":
         blocks = Blocks(whole(seed, n, k).numpy(), scales, None)
@@ -145,6 +156,13 @@ def random_weights(seed, kind, n, k):
         steps = (whole(seed, n, k).to(torch.uint8) & 15).numpy()
         blocks = Blocks(steps, scales, halves(normal(seed + 5, n, k // 32) / 10))
     return torch.from_numpy(values(blocks)).double(), pack_blocks(blocks), None
+
+
+def exactly(codes):
+    """What the kernels multiply by, in float64."""
+    levels = torch.tensor(LEVELS[codes.format]).double() / STEPS[codes.format]
+    scales = torch.from_numpy(codes.scales).double().repeat_interleave(64, dim=1)
+    return levels[torch.from_numpy(codes.codes).int()] * scales
 
 
 def linear_struct(packed, scales, bias):
@@ -157,7 +175,7 @@ def linear_struct(packed, scales, bias):
     return kept.struct, kept
 
 
-KINDS = st.sampled_from(["int8", "blocks8", "blocks4"])
+KINDS = st.sampled_from(["int8", "blocks8", "blocks4", "nf4", "fp4"])
 
 
 @EXAMPLES
@@ -218,6 +236,9 @@ def gate_up_weights(seed, kind, width, k):
         scales = torch.full((len(order),), 1 / (127 * k**0.5))
         return torch.from_numpy(steps) * scales.double()[:, None], pack_int8(steps), scales
     weight = normal(seed, 2 * width, k) / k**0.5
+    if kind in FOUR_BIT:
+        codes = quantize(weight, Quantization(kind)).rows(order)
+        return exactly(codes), pack_codes(codes), None
     blocks = (blocks_of_8 if kind == "blocks8" else blocks_of_4)(weight).rows(order)
     return torch.from_numpy(values(blocks)).double(), pack_blocks(blocks), None
 
@@ -362,7 +383,7 @@ class Cache:
         return out[:, :heads]
 
 
-@pytest.mark.parametrize("kind", ["int8", "blocks8", "blocks4"])
+@pytest.mark.parametrize("kind", ["int8", "blocks8", "blocks4", "nf4"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_no_number_stays_in_its_row(engine, bad, kind):
     """A broken value breaks its row's products and no other's."""

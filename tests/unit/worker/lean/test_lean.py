@@ -19,10 +19,13 @@ from worker.kernels.library import KernelsMissing, instruction_sets
 from worker.kernels.structs import KvFormat
 from worker.model.errors import ModelRefused
 from worker.model.lean.blocks import blocks_of_4, blocks_of_8, values
+from worker.model.lean.checkpoint import Checkpoint
 from worker.model.lean.decoder import LeanDecoder
+from worker.model.lean.four_bit import FORMATS, quantize
+from worker.model.lean.packing import quantize_rows
 from worker.model.lean.runner import LeanRunner
 from worker.model.lean.spec import NotLean, read_spec
-from worker.model.lean.weights import Checkpoint, load_weights, quantize_rows
+from worker.model.lean.weights import load_weights
 from worker.model.load import load_model
 from worker.model.runner import TorchRunner
 
@@ -50,7 +53,7 @@ class Form:
     kv: KvFormat = KvFormat.BFLOAT16
 
 
-FORMS = [Form(), Form(Quantization.Q4, KvFormat.INT8)]
+FORMS = [Form(), Form(Quantization.Q4, KvFormat.INT8), Form(Quantization.NF4)]
 
 
 def make_decoder(
@@ -88,6 +91,8 @@ def dequantized(folder, how):
 def stored(weight, how):
     if how is Quantization.Q4:
         return torch.from_numpy(values(blocks_of_4(weight)))
+    if how in FORMATS:
+        return torch.from_numpy(quantize(weight, how).values())
     steps, scales = quantize_rows(weight)
     return steps.float() * scales[:, None]
 
@@ -243,7 +248,7 @@ def test_int8_is_what_bitsandbytes_stores():
 
 
 def test_auto_takes_the_lean_decoder_and_falls_back(folders, tmp_path):
-    """Llama in int8 runs lean; other formats, dtypes and families run on the generic runner, and it says why, once."""
+    """Llama in int8 runs lean; other dtypes and families run on the generic runner, and it says why, once."""
     said = []
 
     def load(folder, **changes):
@@ -259,7 +264,7 @@ def test_auto_takes_the_lean_decoder_and_falls_back(folders, tmp_path):
     assert load(folders["mistral"]).card.sliding_window == 24
     gpt2 = make_tiny_model("gpt2", tmp_path / "gpt2")
     for folder, changes in (
-        (folders["llama"], {"quantization": Quantization.NF4}),
+        (folders["llama"], {"quantization": Quantization.NF4, "dtype": "float32"}),
         (folders["llama"], {"dtype": "float32"}),
         (folders["llama"], {"block_size": 8}),
         (gpt2, {}),

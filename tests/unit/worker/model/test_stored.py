@@ -92,7 +92,7 @@ def test_a_contradiction_is_refused_by_name(tmp_path):
             load(out, quantization=other, runner=RunnerKind.AUTO)
     with pytest.raises(ModelRefused, match=r"--double-quant: .* as int8 without it"):
         load(out, double_quant=True)
-    with pytest.raises(ModelRefused, match="a quantized checkpoint is not covered"):
+    with pytest.raises(ModelRefused, match="a checkpoint stored as int8 is not covered"):
         load(out, runner=RunnerKind.LEAN)
     assert load(out, quantization=Quantization.INT8, runner=RunnerKind.AUTO).card.quantization == (
         "int8"

@@ -345,12 +345,15 @@ class PromptRecord(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
     AFTER_US_FIELD_NUMBER: _builtins.int
+    WAITED_US_FIELD_NUMBER: _builtins.int
     cached_tokens: _builtins.int
     """Prompt tokens reused from a cache."""
     worker_id: _builtins.str
     """Worker that runs it."""
     after_us: _builtins.int
     """From admission until this, which comes with the first output: whoever takes over still knows it."""
+    waited_us: _builtins.int
+    """From admission until its first dispatch, by the same clock."""
     @_builtins.property
     def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.Logprobs]:
         """Log probabilities of the prompt's tokens, when asked for."""
@@ -362,10 +365,11 @@ class PromptRecord(_message.Message):
         worker_id: _builtins.str = ...,
         logprobs: _abc.Iterable[_generation_pb2.Logprobs] | None = ...,
         after_us: _builtins.int = ...,
+        waited_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_us", b"after_us", "cached_tokens", b"cached_tokens", "logprobs", b"logprobs", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_us", b"after_us", "cached_tokens", b"cached_tokens", "logprobs", b"logprobs", "waited_us", b"waited_us", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
