@@ -35,7 +35,7 @@ FIRST_SHARE = 0.7
 """Of right guesses, for all that is known before the first: high enough to be tried."""
 
 _WEIGHT = 1 / 8
-_WEIGHT_FOR_NEW = 1 / 64
+_WEIGHT_FOR_NEW = 1 / 16
 """Of one guess in the share of its sequence, and in the share that new sequences begin with."""
 
 _DRIFT = 1 / 256
@@ -101,7 +101,7 @@ class Speculation:
     ) -> None:
         """``times`` are those of the engine's runner; ``max_tokens`` bounds the tokens of a step."""
         self.proposer = proposer
-        self._times = times or StepTimes.flat()
+        self.times = times or StepTimes.flat()
         self._max_tokens = min(max_tokens, MAX_TOKENS)
         self._shares: WeakKeyDictionary[Text, _Share] = WeakKeyDictionary()
         self._share_for_new = _Share(FIRST_SHARE)
@@ -181,7 +181,7 @@ class Speculation:
         chances = {
             text: Chance(self._share_of(text).value, limit) for text, limit in limits.items()
         }
-        return choose_counts(chances, num_decodes, self._times, proposer.guess_s, self._max_tokens)
+        return choose_counts(chances, num_decodes, self.times, proposer.guess_s, self._max_tokens)
 
 
 def _with_guesses(share: Share, guesses: Sequence[int]) -> Share:
