@@ -19,8 +19,8 @@ from worker.engine.runner import Draw, Row
 NUM_DECODES = (1, 2, 4, 8, 16)
 NUM_GUESSES = (0, 1, 3, 7)
 _CONTEXT_TOKENS = 256
-_LEAST_ROUNDS, _MOST_ROUNDS = 3, 9
-_ENOUGH_S = 2.0
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 7
+_ENOUGH_S = 0.5
 """Whatever disturbs a run makes it longer: the shortest of several rounds counts, more where they take little time."""
 
 Line = tuple[tuple[float, float], ...]
