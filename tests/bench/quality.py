@@ -20,6 +20,8 @@ from worker.engine.model_settings import KvDtype, ModelSettings, RunnerKind
 from worker.engine.runner import Row
 from worker.model.checkpoint import find_checkpoint
 from worker.model.load import load_model
+from worker.model.quantize import linears
+from worker.model.quiet_bitsandbytes import bitsandbytes
 
 LogitsOf = Callable[[list[int]], torch.Tensor]
 
@@ -43,17 +45,19 @@ def perplexity(logits_of: LogitsOf, pieces: list[list[int]]) -> float:
     return math.exp(torch.stack(losses).mean().item())
 
 
-def variants(tokens: int) -> Iterator[tuple[str, LogitsOf]]:
-    """The source in float32, and the default model as each runner serves it quantized."""
+def variants(folder: Path, tokens: int) -> Iterator[tuple[str, LogitsOf]]:
+    """The source in float32, 4-bit weights of bitsandbytes computed exactly, and the model as runners serve it quantized."""
     blocks = -(-tokens // 16)
     base = ModelSettings(kv_blocks=blocks, context_tokens=max(tokens, 64))
     exact: Any = load_model(
         dataclasses.replace(base, quantization=Quantization.NONE), lambda _: None
     )
     yield "float32", exact.runner._decoder.reference
+    for how in (Quantization.NF4, Quantization.FP4):
+        yield f"{how}, computed exactly", functools.partial(_logits, dequantized(folder, how))
     generic: Any = load_model(dataclasses.replace(base, runner=RunnerKind.GENERIC), lambda _: None)
     yield "int8, generic", generic.runner._decoder.reference
-    for how in (Quantization.INT8, Quantization.Q4):
+    for how in (Quantization.INT8, Quantization.Q4, Quantization.NF4, Quantization.FP4):
         for kv in (KvDtype.MODEL, KvDtype.INT8):
             lean = dataclasses.replace(
                 base, runner=RunnerKind.LEAN, quantization=how, kv_dtype=kv, max_seqs=tokens
@@ -61,6 +65,23 @@ def variants(tokens: int) -> Iterator[tuple[str, LogitsOf]]:
             decoder: Any = load_model(lean, lambda _: None).runner.decoder
             name = f"{how}, keys {kv}, lean ({decoder.isa})"
             yield name, functools.partial(_lean_logits, decoder, blocks)
+
+
+def dequantized(folder: Path, how: Quantization) -> Any:
+    """The model in float32, with what bitsandbytes makes of its linear layers and gives back."""
+    functional = bitsandbytes().functional
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        for _, _, layer in linears(model):
+            stored = functional.quantize_4bit(layer.weight, quant_type=how.value)
+            layer.weight.copy_(functional.dequantize_4bit(*stored))
+    return model
+
+
+@torch.inference_mode()
+def _logits(model: Any, piece: list[int]) -> torch.Tensor:
+    found: torch.Tensor = model(torch.tensor([piece])).logits[0]
+    return found
 
 
 def _lean_logits(decoder: Any, blocks: int, piece: list[int]) -> torch.Tensor:
@@ -78,7 +99,7 @@ def main() -> None:
     folder = find_checkpoint(ModelSettings(), lambda _: None)
     pieces = texts(folder, options.texts, options.tokens)
     source = 0.0
-    for name, logits_of in variants(options.tokens):
+    for name, logits_of in variants(folder, options.tokens):
         value = perplexity(logits_of, pieces)
         source = source or value
         print(f"{name:34} {value:8.3f}  {value / source - 1:+.2%}", flush=True)
