@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation
 
 from common.domain import Priority
-from common.token_gaps import Labels
+from common.tallies import Labels
 
 Read = Callable[[], Iterable[tuple[float, Labels]]]
 """Values of a gauge now. Called from the scraping thread: it must not block, nor iterate over a

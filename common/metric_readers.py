@@ -1,5 +1,6 @@
-"""The two ways metrics leave a process, each with the weighted histogram of ``common.token_gaps`` added."""
+"""The two ways metrics leave a process, each with the instruments of ``common.tallies`` added."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,19 +13,17 @@ from opentelemetry.sdk.metrics.export import (
 )
 from prometheus_client import CollectorRegistry
 
-from common.token_gaps import TokenGaps
+from common.tallies import MAX_SERIES, Spread, Tally
 
-# Series of one instrument: models x classes x reasons, with room. What exceeds it is counted together
-# under otel_metric_overflow="true", so that a bug in a label can never exhaust memory.
-MAX_SERIES = 1000
+Kept = Sequence[Tally | Spread]
 
 
 class ScrapeReader(PrometheusMetricReader):
     """Fills a Prometheus registry when it is scraped; no target or scope labels."""
 
-    def __init__(self, registry: CollectorRegistry, token_gaps: TokenGaps) -> None:
-        """``registry`` is this process's own, not the client library's global one."""
-        self._token_gaps = token_gaps
+    def __init__(self, registry: CollectorRegistry, kept: Kept) -> None:
+        """``registry`` is this process's own, not the client library's global one; ``kept`` may still grow."""
+        self._kept = kept
         super().__init__(
             disable_target_info=True,
             scope_info_enabled=False,
@@ -35,32 +34,30 @@ class ScrapeReader(PrometheusMetricReader):
     def _receive_metrics(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> None:
-        super()._receive_metrics(_with(metrics_data, self._token_gaps), timeout_millis, **kwargs)
+        super()._receive_metrics(_with(metrics_data, self._kept), timeout_millis, **kwargs)
 
 
 class PushReader(PeriodicExportingMetricReader):
     """Sends metrics to an exporter at intervals."""
 
-    def __init__(
-        self, exporter: MetricExporter, token_gaps: TokenGaps, *, interval_s: float
-    ) -> None:
+    def __init__(self, exporter: MetricExporter, kept: Kept, *, interval_s: float) -> None:
         """The first export comes one interval from now, the last at shutdown."""
-        self._token_gaps = token_gaps
+        self._kept = kept
         super().__init__(exporter, export_interval_millis=interval_s * 1000)
 
     def _receive_metrics(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> None:
-        super()._receive_metrics(_with(metrics_data, self._token_gaps), timeout_millis, **kwargs)
+        super()._receive_metrics(_with(metrics_data, self._kept), timeout_millis, **kwargs)
 
 
-def _with(data: MetricsData, token_gaps: TokenGaps) -> MetricsData:
-    extra = token_gaps.collect()
-    if extra is None or not data.resource_metrics:
+def _with(data: MetricsData, kept: Kept) -> MetricsData:
+    found = [metric for one in kept if (metric := one.collect()) is not None]
+    if not found or not data.resource_metrics:
         return data
     first, *others = data.resource_metrics
     scope, *scopes = first.scope_metrics
-    scope = replace(scope, metrics=[*scope.metrics, extra])
+    scope = replace(scope, metrics=[*scope.metrics, *found])
     return replace(
         data, resource_metrics=[replace(first, scope_metrics=[scope, *scopes]), *others]
     )

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
-from opentelemetry.metrics import Histogram
 
 from common.clock import monotonic_s
 from common.errors import (
@@ -22,6 +21,7 @@ from common.errors import (
 )
 from common.grpc_options import COMPRESSED_FROM_BYTES
 from common.logs import Log
+from common.tallies import Spread
 from common.telemetry_names import RPC_METHOD, RPC_RESPONSE_STATUS_CODE
 from common.wire.status import code_of, status_of
 from gateway.audit import AuditLog
@@ -61,7 +61,7 @@ class Boundary(grpc.aio.ServerInterceptor):
     def __init__(
         self,
         log: Log,
-        duration: Histogram,
+        duration: Spread,
         admit: Admit,
         audit: AuditLog,
         *,

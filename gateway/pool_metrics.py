@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from common.metrics import Metrics, model_labels
-from common.token_gaps import Labels
+from common.tallies import Labels
 from common.wire.snapshot import PartitionStatus
 from gateway.catalogue import Catalogue
 from gateway.queue_views import QueueViews

@@ -8,7 +8,7 @@ import psutil
 
 from common.logs import get_log
 from common.metrics import Metrics
-from common.token_gaps import Labels
+from common.tallies import Labels
 
 _log = get_log(__name__)
 _OF_MACHINE, _OF_ACCELERATOR = {"device": "cpu"}, {"device": "gpu"}

@@ -6,7 +6,7 @@ from common.clock import monotonic_s
 from common.domain import Clock
 from common.metrics import Metrics, model_labels
 from common.speculation_metrics import SpeculationMetrics
-from common.token_gaps import Labels
+from common.tallies import Labels
 from worker.engine.answer_quality import NGRAMS, AnswerQuality
 from worker.engine.report import CacheReport, StepReport
 from worker.engine.speculation import Speculation
@@ -131,7 +131,7 @@ class WorkerMeters:
         now_s, last_s = self._clock(), self._last_step_s
         if report.decode_seqs:
             gap_s = report.duration_s if last_s is None else now_s - last_s
-            self._metrics.token_gaps.record(gap_s, report.decode_seqs, self._labels)
+            self._metrics.token_gaps.record(gap_s, self._labels, report.decode_seqs)
         self._last_step_s = None if self._read_status().progress_s is None else now_s
 
     def _observe_cache(self, cache: CacheReport) -> None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
-from opentelemetry.metrics import Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.clock import monotonic_s
+from common.tallies import Spread
 from common.telemetry_names import HTTP_METHOD, HTTP_ROUTE, HTTP_STATUS
 from gateway.http.errors import CLIENT_GONE
 
@@ -17,7 +17,7 @@ _OTHER = "_OTHER"
 class Durations:
     """Middleware."""
 
-    def __init__(self, app: ASGIApp, duration: Histogram, routes: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, duration: Spread, routes: Collection[str]) -> None:
         """``routes`` are the paths there are; one ends with a parameter, ``/{name}``."""
         self._app = app
         self._duration = duration

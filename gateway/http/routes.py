@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from opentelemetry.metrics import Histogram
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -16,6 +15,7 @@ from starlette.routing import Route
 from common.errors import FieldViolation, InvalidRequest
 from common.logs import Log
 from common.readiness import Readiness
+from common.tallies import Spread
 from common.wire.public import model_to_pb
 from gateway.audit import AuditLog
 from gateway.caller import Caller, Callers
@@ -75,7 +75,7 @@ class HttpParts:
     readiness: Readiness
     log: Log
     audit: AuditLog
-    duration: Histogram
+    duration: Spread
     max_body_bytes: int
 
 

@@ -1,7 +1,9 @@
 """What must be left when all has ended and all is healed: service, and nothing else."""
 
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 
 from headrace.client import HeadraceError
@@ -18,6 +20,8 @@ _FOR_EVER = re.compile(
 # A log that is trimmed behind its oldest mark keeps whole nodes of 100 entries, and what its reader has not marked.
 _MOST_LOG_ENTRIES = 1000
 _WITHIN_S = 40.0
+# The longest that Redis is away in one go, and then a few looks.
+_GIVES_BACK_WITHIN_S = 45.0
 # From common/keys.py: what there is of each request or key that a client chose, once for a partition, once for a
 # gateway's life, and for the models. A drain order goes with its worker.
 _OF_REQUESTS = re.compile(r"hr:\{[^}]+\}:req:.+|hr:\{idem:.+\}")
@@ -152,16 +156,32 @@ def _surplus(cluster: Cluster) -> Iterator[str]:
 def _open_quotas(cluster: Cluster) -> Iterator[str]:
     """Requests that count as open, though they have ended.
 
-    One that died with its gateway between counting and admission is let go of when it cannot be running any more: of
-    that there is no record, and no gateway has told its end.
+    One that died with its gateway before it could be given back is let go of when it cannot be running any more: of
+    that there is no record, and no gateway that lived on has told its end.
     """
-    logs = [member.process.log for member in cluster.gateways]
+    logs = [member.process.log.splitlines() for member in cluster.gateways]
     for key in cluster.client.keys("hr:{tenant:*}:open"):
         for name in (name.decode() for name in cluster.client.zrange(key, 0, -1)):
             partition = name.rpartition(":")[0].replace(":", "/")
             is_admitted = cluster.client.exists(f"hr:{{{partition}}}:req:{name}")
-            if is_admitted or any(f'"request_id": "{name}"' in log for log in logs):
+            if is_admitted or any(_told_and_lived_on(lines, name) for lines in logs):
                 yield f"{key.decode()} {name}"
+
+
+def _told_and_lived_on(lines: Sequence[str], request_id: str) -> bool:
+    """Whether a gateway told the request's end, and was there afterwards for as long as giving back takes.
+
+    It has to wait until Redis is there, and then for what Redis may still have to read.
+    """
+    told = [place for place, line in enumerate(lines) if f'"request_id": "{request_id}"' in line]
+    if not told:
+        return False
+    begun = next((line for line in lines[told[0] :] if '"serving"' in line), None)
+    return begun is None or _at_s(begun) - _at_s(lines[told[0]]) > _GIVES_BACK_WITHIN_S
+
+
+def _at_s(line: str) -> float:
+    return datetime.fromisoformat(json.loads(line)["timestamp"]).timestamp()
 
 
 def _long_logs(cluster: Cluster) -> Iterator[str]:

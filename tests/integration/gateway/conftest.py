@@ -134,3 +134,12 @@ async def other_gateway(
     """A second gateway of the same Redis."""
     async with running_gateway(redis_server.url, tmp_path) as running:
         yield running
+
+
+@pytest.fixture
+async def served(scheduler: ScriptedScheduler) -> AsyncIterator[ScriptedScheduler]:
+    """Every request is answered at once."""
+    task = asyncio.create_task(scheduler.serve())
+    yield scheduler
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,6 +1,5 @@
 """Who did what is on record, the text is not; and what is stored can be forgotten."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,10 @@ OPERATOR = (("authorization", f"Bearer {ADMIN_KEY}"),)
 
 
 async def test_every_decision_is_a_line(
-    redis_server: RedisServer, scheduler: ScriptedScheduler, tmp_path: Path
+    redis_server: RedisServer, served: ScriptedScheduler, tmp_path: Path
 ) -> None:
     """Accepted, ended, refused and not let in, over both APIs, and what operators ordered; no prompt and no output."""
     path = tmp_path / "audit.jsonl"
-    serving = asyncio.create_task(scheduler.serve())
     async with running_gateway(
         redis_server.url, tmp_path, require_keys=True, admin_key=ADMIN_KEY, audit_log=path
     ) as gateway:
@@ -47,8 +45,6 @@ async def test_every_decision_is_a_line(
         with pytest.raises(grpc.aio.AioRpcError):
             await gateway.admin.RevokeKey(admin.RevokeKeyRequest(key_id=made.key.key_id))
         await gateway.stop()
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
     lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["event"] for line in lines] == [
         *("ordered", "accepted", "ended", "accepted", "ended"),
@@ -70,17 +66,15 @@ async def test_every_decision_is_a_line(
 
 
 async def test_text_is_on_record_where_it_is_asked_for(
-    redis_server: RedisServer, scheduler: ScriptedScheduler, tmp_path: Path
+    redis_server: RedisServer, served: ScriptedScheduler, tmp_path: Path
 ) -> None:
     """Prompt and answer stand in the line of the end."""
     path = tmp_path / "audit.jsonl"
-    serving = asyncio.create_task(scheduler.serve())
     async with running_gateway(
         redis_server.url, tmp_path, audit_log=path, audit_content=True
     ) as gateway:
         await gateway.inference.Generate(request("hello world", stop=max_tokens(2)))
         await gateway.stop()
-    serving.cancel()
     accepted, ended = [json.loads(line) for line in path.read_text().splitlines()]
     assert "prompt" not in accepted
     assert json.loads(ended["prompt"])[0]["parts"][0]["content"] == "hello world"

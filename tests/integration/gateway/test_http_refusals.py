@@ -159,9 +159,8 @@ async def test_too_long_a_body(gateway: RunningGateway) -> None:
     assert (counted.status, counted.code) == (413, "body_too_large")
 
 
-async def test_headers(gateway: RunningGateway, scheduler: ScriptedScheduler) -> None:
+async def test_headers(gateway: RunningGateway, served: ScriptedScheduler) -> None:
     """Long ones within gRPC's bound pass; broken tracing is a new trace; beyond it the answer is clear (B10)."""
-    serving = asyncio.create_task(scheduler.serve())
     for line, status in (
         ("x-long: " + "a" * 7_000, 200),
         ("x-long: " + "a" * 9_000, 200),
@@ -176,8 +175,6 @@ async def test_headers(gateway: RunningGateway, scheduler: ScriptedScheduler) ->
         answer = await post(gateway.http, COMPLETIONS, completion(max_tokens=1), line)
         assert answer.status == status, line[:20]
         assert len(answer.headers.get("x-request-id", "")) <= 256
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
 
 
 async def test_bytes_that_are_no_http(gateway: RunningGateway) -> None:
@@ -241,9 +238,8 @@ async def test_the_one_who_does_not_read_is_cut_off_and_cancelled(
     await asyncio.gather(serving, return_exceptions=True)
 
 
-async def test_the_plain_api(gateway: RunningGateway, scheduler: ScriptedScheduler) -> None:
+async def test_the_plain_api(gateway: RunningGateway, served: ScriptedScheduler) -> None:
     """The contract's own words; batches by position; tokens; the probes and the document."""
-    serving = asyncio.create_task(scheduler.serve())
     one = await post(gateway.http, "/api/generate", completion(max_tokens=2))
     assert one.json["choices"][0]["token_ids"] == [100, 101]
     events = await post(
@@ -258,13 +254,10 @@ async def test_the_plain_api(gateway: RunningGateway, scheduler: ScriptedSchedul
     assert tokens.json == {"count": 3, "max_model_len": 64, "tokens": [1, 3, 4]}
     for path in ("/livez", "/readyz", "/openapi.json", "/v1/models"):
         assert (await send(gateway.http, request(path, b"", method="GET"))).status == 200
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
 
 
-async def test_one_client_id_twice(gateway: RunningGateway, scheduler: ScriptedScheduler) -> None:
+async def test_one_client_id_twice(gateway: RunningGateway, served: ScriptedScheduler) -> None:
     """Ids of clients are for logs: two requests with the same one are two (B25)."""
-    serving = asyncio.create_task(scheduler.serve())
     answers = await asyncio.gather(
         *(
             post(gateway.http, COMPLETIONS, completion(max_tokens=n), "x-request-id: same")
@@ -274,31 +267,26 @@ async def test_one_client_id_twice(gateway: RunningGateway, scheduler: ScriptedS
     assert [a.json["usage"]["completion_tokens"] for a in answers] == [1, 2, 3]
     assert len({answer.json["id"] for answer in answers}) == 3
     assert {answer.headers["x-request-id"] for answer in answers} == {"same"}
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
 
 
 async def test_one_key_ten_times_at_once(
-    gateway: RunningGateway, scheduler: ScriptedScheduler
+    gateway: RunningGateway, served: ScriptedScheduler
 ) -> None:
     """One execution, and the same bytes for all (B26)."""
-    serving = asyncio.create_task(scheduler.serve())
     body = completion(max_tokens=2)
     answers = await asyncio.gather(
         *(post(gateway.http, COMPLETIONS, body, "idempotency-key: ten") for _ in range(10))
     )
     assert len({answer.body for answer in answers}) == 1
-    assert len(scheduler.served) == 1
+    assert len(served.served) == 1
     later = await post(gateway.http, COMPLETIONS, body, "idempotency-key: ten")
     assert later.body == answers[0].body, "also when it has ended"
     changed = await post(
         gateway.http, COMPLETIONS, completion(max_tokens=3), "idempotency-key: ten"
     )
     assert (changed.status, changed.code) == (409, "idempotency_key_reused")
-    assert len(scheduler.served) == 1
+    assert len(served.served) == 1
     other = await post(
         gateway.http, COMPLETIONS, body, "idempotency-key: ten", "x-tenant-id: other"
     )
     assert other.json["id"] != answers[0].json["id"]
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)

@@ -28,15 +28,6 @@ async def client(gateway: RunningGateway) -> AsyncIterator[AsyncOpenAI]:
         yield client
 
 
-@pytest.fixture
-async def served(scheduler: ScriptedScheduler) -> AsyncIterator[ScriptedScheduler]:
-    """Every request is answered at once."""
-    task = asyncio.create_task(scheduler.serve())
-    yield scheduler
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
 async def begun_stream(
     client: AsyncOpenAI, scheduler: ScriptedScheduler
 ) -> tuple[AsyncStream[ChatCompletionChunk], Led]:

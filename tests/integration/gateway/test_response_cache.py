@@ -38,13 +38,12 @@ async def stored(scheduler: ScriptedScheduler, count: int) -> None:
 
 
 async def test_an_equal_request_gets_the_same_answer(
-    gateway: RunningGateway, other_gateway: RunningGateway, scheduler: ScriptedScheduler
+    gateway: RunningGateway, other_gateway: RunningGateway, served: ScriptedScheduler
 ) -> None:
     """Whole, as a stream and over HTTP, at any gateway: one execution, and the usage says so."""
-    serving = asyncio.create_task(scheduler.serve())
     first = await gateway.inference.Generate(cacheable(labels={"a": "b"}))
     assert not first.usage.from_response_cache
-    await stored(scheduler, 1)
+    await stored(served, 1)
     call = other_gateway.inference.Generate(cacheable(priority=gen.PRIORITY_HIGH))
     again = await call
     assert again.usage.from_response_cache
@@ -58,23 +57,21 @@ async def test_an_equal_request_gets_the_same_answer(
     body = {"model": "tiny", "prompt": "hello world", "max_tokens": 3, "seed": 7}
     answer = await post(gateway.http, "/v1/completions", {**body, "use_response_cache": True})
     assert answer.headers.get("x-response-cache") is None, "no token ids: another answer"
-    await stored(scheduler, 2)
+    await stored(served, 2)
     answer = await post(gateway.http, "/v1/completions", {**body, "use_response_cache": True})
     assert answer.headers["x-response-cache"] == "hit"
     assert answer.json["usage"]["from_response_cache"] is True
-    assert len(scheduler.served) == 2
+    assert len(served.served) == 2
     scrape = gateway.runtime.metrics.scrape()[0].decode()
     assert 'response_cache_lookups_total{model_name="tiny",result="hit"}' in scrape
-    serving.cancel()
 
 
 async def test_whoever_differs_gets_an_answer_of_its_own(
-    gateway: RunningGateway, scheduler: ScriptedScheduler
+    gateway: RunningGateway, served: ScriptedScheduler
 ) -> None:
     """Another tenant, prompt, parameter or salt, and who does not ask for the cache."""
-    serving = asyncio.create_task(scheduler.serve())
     await gateway.inference.Generate(cacheable())
-    await stored(scheduler, 1)
+    await stored(served, 1)
     others = [
         cacheable(text="world hello"),
         cacheable(sampling=gen.SamplingParams(seed=8)),
@@ -87,36 +84,31 @@ async def test_whoever_differs_gets_an_answer_of_its_own(
     blue = (("x-tenant-id", "blue"),)
     answers.append(await gateway.inference.Generate(cacheable(), metadata=blue))
     assert not any(answer.usage.from_response_cache for answer in answers)
-    assert len(scheduler.served) == 1 + len(answers)
-    serving.cancel()
+    assert len(served.served) == 1 + len(answers)
 
 
 async def test_greedy_answers_need_no_seed(
-    gateway: RunningGateway, scheduler: ScriptedScheduler
+    gateway: RunningGateway, served: ScriptedScheduler
 ) -> None:
     """The seed that was drawn for the first is returned with the second; it changes nothing."""
-    serving = asyncio.create_task(scheduler.serve())
     first = await gateway.inference.Generate(cacheable(sampling=GREEDY))
-    await stored(scheduler, 1)
+    await stored(served, 1)
     again = await gateway.inference.Generate(cacheable(sampling=GREEDY))
     assert again.usage.from_response_cache
     assert again.seed == first.seed
-    serving.cancel()
 
 
 async def test_a_forgotten_answer_is_computed_again(
-    gateway: RunningGateway, scheduler: ScriptedScheduler
+    gateway: RunningGateway, served: ScriptedScheduler
 ) -> None:
     """The cache has no copy: when the record goes, the answer has gone."""
-    serving = asyncio.create_task(scheduler.serve())
     first = await gateway.inference.Generate(cacheable())
-    await stored(scheduler, 1)
-    (led,) = scheduler.served
-    await scheduler.node.call(lambda client: client.delete(keys.record(led.id)), bound_s=2)
+    await stored(served, 1)
+    (led,) = served.served
+    await served.node.call(lambda client: client.delete(keys.record(led.id)), bound_s=2)
     again = await gateway.inference.Generate(cacheable())
     assert not again.usage.from_response_cache
     assert again.request_id != first.request_id
-    serving.cancel()
 
 
 @pytest.mark.parametrize(

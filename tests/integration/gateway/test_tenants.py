@@ -49,15 +49,6 @@ async def guarded(
         yield running
 
 
-@pytest.fixture
-async def served(scheduler: ScriptedScheduler) -> AsyncIterator[ScriptedScheduler]:
-    """Every request is answered at once."""
-    task = asyncio.create_task(scheduler.serve())
-    yield scheduler
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
 async def issue(gateway: RunningGateway, tenant: str = "blue") -> admin.CreateKeyResponse:
     return await gateway.admin.CreateKey(admin.CreateKeyRequest(tenant=tenant), metadata=OPERATOR)
 

@@ -35,7 +35,7 @@ from tests.unit.protocol.scope import Scope
 from tests.unit.protocol.sessions import Append, Phase, Work, status_of
 
 PARTITION = Partition("org/model", 0)
-_BOUNDS = admission.QueueBounds(max_requests=1_000_000, max_tokens=1_000_000_000)
+BOUNDS = admission.QueueBounds(max_requests=1_000_000, max_tokens=1_000_000_000)
 _READER = "reader"
 
 
@@ -56,7 +56,7 @@ class Replayed:
         """Admit the scope's requests and read them from the inbox."""
         ids = [RequestId(PARTITION, RequestId.make("x", 1).unique) for _ in range(scope.requests)]
         for request_id in ids:
-            answer = await admission.admit(node, _submission(request_id, log), _BOUNDS, bound_s=5)
+            answer = await admission.admit(node, submission_of(request_id, log), BOUNDS, bound_s=5)
             assert isinstance(answer, admission.Admitted)
         read = await inbox.read_new(node, PARTITION, "first")
         assert [entry.request_id for entry in read] == [str(request_id) for request_id in ids]
@@ -261,7 +261,7 @@ class Replayed:
         return Summary(tokens, finish.reason if finish else None, progress.epoch)
 
 
-def _submission(request_id: RequestId, log: str) -> admission.Submission:
+def submission_of(request_id: RequestId, log: str) -> admission.Submission:
     return admission.Submission(
         request_id=request_id,
         priority=Priority.NORMAL,

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 SCOPES = {
     "one request": Scope(sessions=3, num_tokens=3, lost=3, checkpoints=2, worker_losses=1),
+    "expiry": Scope(sessions=3, lost=2, expires=True),
     "late reader": Scope(sessions=3, lost=2, has_late_reader=True),
     "two requests": Scope(requests=2, sessions=3, lost=2),
 }

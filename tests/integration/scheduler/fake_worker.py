@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import grpc.aio
@@ -80,6 +80,8 @@ class FakeWorker:
     steps_left: int | None = None
     step_s: float = 0.002
     bad_card: bool = False
+    fails: Callable[[Sequence], bool] = lambda _: False
+    """Whether a sequence fails at the token that it has just generated."""
     revision: str = "r1"
     received: list[pb.ConnectResponse] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -248,6 +250,9 @@ class FakeWorker:
             sequence.num_generated += 1
             if sequence.num_generated >= sequence.assignment.body.stop.max_tokens:
                 output.finish.reason = vocabulary.finish_reason_to_pb(FinishReason.LENGTH)
+                del self.running[request_id]
+            elif self.fails(sequence):
+                output.finish.reason = vocabulary.finish_reason_to_pb(FinishReason.ERROR)
                 del self.running[request_id]
             step.sequences.append(output)
         step.credit.CopyFrom(self.credit)

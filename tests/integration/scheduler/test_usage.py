@@ -21,8 +21,8 @@ NUM_REQUESTS = 30
 
 
 async def test_log_records_and_metrics_agree(redis_server: RedisServer, node: Node):
-    """Finished, cancelled, expired and dead requests, over dying workers and a change of leaders: each logged token
-    counts once, a prompt once it was taken up, and the sums are equal everywhere."""
+    """Finished, cancelled, expired, failed and dead requests, over dying workers and a change of leaders: each logged
+    token counts once, a prompt once it was taken up, and the sums are equal everywhere."""
     chooser = random.Random(3)
     async with serving(node) as gateway, scheduling(redis_server.url, "s1") as first:
         dead = await _dead(gateway, first)
@@ -33,7 +33,13 @@ async def test_log_records_and_metrics_agree(redis_server: RedisServer, node: No
                 await _work_and_die(first, number)
         async with scheduling(redis_server.url, "s2") as second:
             await first.stop()
-            async with working(FakeWorker("last", "i-last", step_s=0.001), second.address):
+            last = FakeWorker(
+                "last",
+                "i-last",
+                step_s=0.001,
+                fails=lambda s: len(s.prompt) == 4 and s.num_generated >= 5,
+            )
+            async with working(last, second.address):
                 ends = [await gateway.terminal(one, within_s=40) for one in [dead, *requests]]
             await eventually_empty(node)
             statuses = {end.status for end in ends}
@@ -41,6 +47,7 @@ async def test_log_records_and_metrics_agree(redis_server: RedisServer, node: No
                 RequestStatus.FINISHED,
                 RequestStatus.CANCELLED,
                 RequestStatus.EXPIRED,
+                RequestStatus.FAILED,
                 RequestStatus.DEAD,
             }
             logged = [gateway.progress[str(one)] for one in [dead, *requests]]

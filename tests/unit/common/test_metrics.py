@@ -6,9 +6,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from common.domain import Priority
-from common.metric_readers import MAX_SERIES
 from common.metrics import Metrics, class_labels, model_labels
-from common.token_gaps import TokenGaps
+from common.tallies import MAX_SERIES, Spread, Tally
 
 MODEL = model_labels("smol")
 
@@ -62,7 +61,7 @@ def test_names_appear_exactly_as_promised(metrics):
         metrics.rpc_server_call_duration,
     ):
         histogram.record(0.1, MODEL)
-    metrics.token_gaps.record(0.02, 4, MODEL)
+    metrics.token_gaps.record(0.02, MODEL, 4)
     names = {name for name in scraped(metrics) if not name.endswith(("_bucket", "_sum"))}
     assert names == {
         "headrace_build_info",
@@ -137,8 +136,8 @@ def test_waiting_times_of_an_overloaded_queue_are_told_apart(metrics):
 
 def test_token_gaps_count_every_token_of_a_step(metrics):
     """One call for a whole step, yet the histogram is one of tokens."""
-    metrics.token_gaps.record(0.02, 8, MODEL)
-    metrics.token_gaps.record(0.2, 2, MODEL)
+    metrics.token_gaps.record(0.02, MODEL, 8)
+    metrics.token_gaps.record(0.2, MODEL, 2)
     samples = scraped(metrics)
     key = (("model_name", "smol"),)
     assert samples["headrace_inter_token_latency_seconds_count"][key] == 10
@@ -148,16 +147,30 @@ def test_token_gaps_count_every_token_of_a_step(metrics):
     assert (by_bound["0.025"], by_bound["0.2"], by_bound["+Inf"]) == (8, 10, 10)
 
 
-def test_token_gaps_are_silent_until_there_are_any():
-    """An empty histogram is not exported."""
-    assert TokenGaps("x", "", (1.0,)).collect() is None
+def test_what_is_kept_here_is_silent_until_there_is_any():
+    """An empty histogram is not exported, and no empty counter."""
+    assert Spread("x", "", "s", (1.0,)).collect() is None
+    assert Tally("x", "").collect() is None
 
 
-def test_a_label_gone_wild_is_bounded(metrics):
+def test_the_order_of_labels_makes_no_series():
+    """Equal labels are one series, however they were put together."""
+    tally = Tally("x", "")
+    tally.add(1, {"a": "1", "b": "2"})
+    tally.add(2, {"b": "2", "a": "1"})
+    found = tally.collect()
+    assert found is not None
+    assert [(point.attributes, point.value) for point in found.data.data_points] == [
+        ({"a": "1", "b": "2"}, 3)
+    ]
+
+
+@pytest.mark.parametrize("name", ["dispatched", "takeovers"], ids=["kept here", "the SDK's"])
+def test_a_label_gone_wild_is_bounded(metrics, name):
     """A bug that puts ids into labels costs a bounded number of series."""
     for number in range(MAX_SERIES + 500):
-        metrics.dispatched.add(1, {"model_name": str(number)})
-    series = scraped(metrics)["headrace_dispatched_total"]
+        getattr(metrics, name).add(1, {"model_name": str(number)})
+    series = scraped(metrics)[f"headrace_{name}_total"]
     assert len(series) <= MAX_SERIES + 1
     assert sum(series.values()) == MAX_SERIES + 500
 

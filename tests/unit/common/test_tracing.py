@@ -227,7 +227,7 @@ def test_spans_and_metrics_reach_a_receiver_at_shutdown():
         tracing, metrics = build_tracing("worker", settings), build_metrics("worker", settings)
         with tracing.span("x", parent=SAMPLED, links=[SAMPLED], attributes={"headrace.epoch": 3}):
             pass
-        metrics.token_gaps.record(0.1, 3, {"model_name": "m"})
+        metrics.token_gaps.record(0.1, {"model_name": "m"}, 3)
         tracing.shutdown(5)
         metrics.shutdown(5)
         (span,) = receiver.wait_for(len, timeout_s=5)

@@ -23,6 +23,8 @@ class Mutation(Enum):
 class Scope:
     """Bounds of an exploration. ``lost`` counts answers that get lost, of whatever command.
 
+    With ``expires`` a session may find a deadline passed at any moment: clocks differ, and it may not look for long.
+
     Without ``keeps_void`` a record that tells the full view nothing (a repeat, or below a fence) is not kept in
     the log. That such records change no other reader's view either is what the scopes that keep them show, so
     that larger scopes need not carry them along.
@@ -33,6 +35,7 @@ class Scope:
     num_tokens: int = 2
     lost: int = 1
     cancels: bool = True
+    expires: bool = False
     checkpoints: int = 1
     worker_losses: int = 0
     has_late_reader: bool = False

@@ -7,6 +7,7 @@
   three sessions, cancel, checkpoints              47 579    143 591      24     2.9
   three sessions, lost answer                      57 892    176 313      23     3.5
   lost worker                                      21 125     54 420      21     1.1
+  expiry beside cancel                             31 269     82 667      20     1.3
   delayed checkpoint                               28 763     76 200      22     1.4
   two requests in one log                          87 177    261 524      28     5.8
 and in ``DEEP``, which ``python -m tests.unit.protocol`` explores too:
@@ -27,6 +28,7 @@ SCOPES = {
         sessions=3, cancels=False, checkpoints=0, keeps_void=False
     ),
     "lost worker": Scope(cancels=False, worker_losses=1, keeps_void=False),
+    "expiry beside cancel": Scope(expires=True, keeps_void=False),
     "delayed checkpoint": Scope(num_tokens=3, cancels=False, checkpoints=2, keeps_void=False),
     "two requests in one log": Scope(
         requests=2, num_tokens=1, lost=0, cancels=False, checkpoints=0, keeps_void=False

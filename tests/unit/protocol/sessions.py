@@ -2,7 +2,7 @@
 
     own ─▶ fence ─▶ read up to the first own fence ─▶ decide ─┬─▶ run: tokens, finish ─▶ terminal record ─▶ ack
     start (own and decide at once, what is new) ──────────────┘        ▲
-                                               decide ─▶ logged finish, cancel ─▶ terminal record ─▶ ack
+                                               decide ─▶ logged finish, cancel, expiry ─▶ terminal record ─▶ ack
 
 A session that stops for ever is one that takes no further step, so crashes need no step of their own; neither
 do pauses: any step may come arbitrarily late.
@@ -208,7 +208,7 @@ def _decide(scope: Scope, store: Store, request: int, work: Work) -> Work:
     if record.epoch != work.epoch:
         return GONE  # take.lua says so
     if record.is_cancelled:
-        return _cancel(request, work)
+        return _end(request, work, FinishReason.CANCELLED)
     return work._replace(phase=Phase.RUNNING)
 
 
@@ -221,9 +221,9 @@ def _up_to_own_fence(store: Store, request: int, work: Work) -> tuple[Entry, ...
     return None
 
 
-def _cancel(request: int, work: Work) -> Work:
+def _end(request: int, work: Work, reason: FinishReason) -> Work:
     seq = len(work.known.tokens)
-    ending = Rec(request, work.epoch, seq, finish=FinishReason.CANCELLED)
+    ending = Rec(request, work.epoch, seq, finish=reason)
     return work._replace(phase=Phase.RUNNING, ready=(ending,))
 
 
@@ -246,7 +246,9 @@ def _run(
     if work.attempt < scope.worker_losses:
         yield "lose worker", store, work._replace(attempt=work.attempt + 1)
     if store.records[request].is_cancelled:
-        yield "heed cancel", store, _cancel(request, work)
+        yield "heed cancel", store, _end(request, work, FinishReason.CANCELLED)
+    if scope.expires:
+        yield "expire", store, _end(request, work, FinishReason.DEADLINE)
     if work.num_checkpoints < scope.checkpoints and len(work.known.tokens) > len(
         work.start.summary.tokens
     ):

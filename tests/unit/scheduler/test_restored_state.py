@@ -44,6 +44,7 @@ from common.wire.request import (
 )
 from headrace.internal.v1 import records_pb2, worker_service_pb2
 from scheduler.led_request import LedRequest
+from worker.engine.ending import EndRule
 from worker.engine.job import Job, Ticket
 from worker.session.messages import job_from_pb
 
@@ -83,6 +84,7 @@ SEQUENCE = {
     "num_computed": ANEW,
     "num_published": ANEW,
     "num_reached": TOKENS,
+    "roll_tokens": BODY,
     "follows": ANEW,
     "_chain": BODY,
     "finish": NEVER,
@@ -111,6 +113,19 @@ OUTPUT_TEXT = {
     "bytes_of": ANEW,
     "_preface": TOKENS,
 }
+FILTERED_TEXT = {"_text": TOKENS, "_gate": TOKENS, "bytes_of": ANEW}
+TEXT_GATE = {
+    "_filters": ANEW,  # of the worker's own settings
+    "_on_failure": ANEW,
+    "_span": ANEW,  # the longest that a filter looks at
+    "_text": TOKENS,
+    "_num_out": TOKENS,
+    "is_shut": TOKENS,
+}
+SEEN_TOKENS = {"_places": TOKENS, "token_ids": TOKENS, "counts": TOKENS}
+GRAMMAR_CONSTRAINT = {"_matcher": TOKENS}
+PREFIX_CHAIN = {"_root": BODY, "_block_size": ANEW, "_keys": TOKENS}
+END_RULE = {"stop": BODY, "eos_token_ids": ANEW, "max_generated": BODY}
 STOP_MATCHER = {"_stops": BODY, "_failures": BODY, "_states": TOKENS, "_held": TOKENS}
 BYTE_LEVEL = {"_token_bytes": ANEW, "_decoder": TOKENS}
 WINDOWED = {
@@ -274,6 +289,11 @@ def attributes(path: str, name: str) -> set[str]:
         ("worker/engine/sequence.py", "Sequence", SEQUENCE),
         ("worker/engine/group.py", "SequenceGroup", GROUP),
         ("worker/text/output_text.py", "OutputText", OUTPUT_TEXT),
+        ("worker/text/filtered_text.py", "FilteredText", FILTERED_TEXT),
+        ("common/content_filter.py", "TextGate", TEXT_GATE),
+        ("worker/engine/seen_tokens.py", "SeenTokens", SEEN_TOKENS),
+        ("worker/grammar/matcher.py", "GrammarConstraint", GRAMMAR_CONSTRAINT),
+        ("worker/kv/prefix_chain.py", "PrefixChain", PREFIX_CHAIN),
         ("worker/text/stop_matcher.py", "StopMatcher", STOP_MATCHER),
         ("worker/text/byte_level.py", "ByteLevelDetokenizer", BYTE_LEVEL),
         ("worker/text/windowed.py", "WindowedDetokenizer", WINDOWED),
@@ -289,6 +309,7 @@ def test_state_of_the_worker_is_restored(path: str, name: str, told: dict[str, s
     [
         (Job, JOB),
         (Ticket, TICKET),
+        (EndRule, END_RULE),
         (LedRequest, LED_REQUEST),
         (Progress, PROGRESS),
         (ChoiceProgress, CHOICE_PROGRESS),
