@@ -207,7 +207,7 @@ class TraceContext:
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """What a request for a model has to stay inside; ``max_choices`` 0 is unknown."""
+    """What a request for a model has to stay inside; ``max_choices`` 0 is unknown, ``window_tokens`` 0 is no window."""
 
     context_tokens: int
     vocab_size: int
@@ -215,6 +215,7 @@ class ModelLimits:
     default_max_tokens: int
     kv_block_tokens: int = 1
     max_choices: int = 0
+    window_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

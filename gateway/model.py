@@ -45,6 +45,7 @@ class Model:
             default_max_tokens=card.default_max_tokens,
             kv_block_tokens=card.kv_block_tokens or 1,
             max_choices=card.max_seqs or 1,
+            window_tokens=card.sliding_window,
         )
 
 

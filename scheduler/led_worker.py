@@ -14,6 +14,7 @@ worker would have to give one of them back.
 
 from dataclasses import dataclass
 
+from common.kv_need import may_roll, rolling_blocks
 from common.wire.session import Credit
 from scheduler.led_request import LedRequest
 from scheduler.planning.fit import WorkerView
@@ -143,6 +144,7 @@ class LedWorker:
             fingerprint=hello.fingerprint,
             draining=draining,
             kv_blocks=hello.kv_blocks,
+            window_tokens=hello.window_tokens,
             model_revision=hello.model_revision,
             runs_alone=self._alone in self.running,
             running=here,
@@ -152,11 +154,16 @@ class LedWorker:
 
     def _growth_blocks(self, request: LedRequest, lengths: OutputLengths) -> int:
         """Blocks that a request will take beyond those that the worker's credit counts as taken."""
-        header, generated, size = request.header, request.next_seq, self.session.hello.block_size
+        header, generated, hello = request.header, request.next_seq, self.session.hello
+        size = hello.block_size
         remaining = max(0, header.max_tokens - generated)
         left = lengths.left(header.tenant, generated, remaining, request.num_choices)
         unseen = self._unseen.get(request.key)
         counted = request.known_tokens if unseen is None else 0
         # Choices share what is full of their prompt; each has a last block of its own.
         own = 0 if counted else request.num_seqs - 1
-        return -(-(request.known_tokens + left) // size) - -(-counted // size) + own
+        blocks = -(-(request.known_tokens + left) // size)
+        may = may_roll(request.num_seqs, hello.kv_blocks, size, hello.window_tokens)
+        if may and blocks > hello.kv_blocks:  # it holds the same wherever it is
+            return 0 if counted else rolling_blocks(hello.window_tokens, size)
+        return blocks - -(-counted // size) + own

@@ -59,6 +59,11 @@ def main() -> None:
     )
     if settings.check_quality is not None:
         sys.exit(_check_quality(settings, settings.check_quality))
+    if settings.compile:
+        # torch reads no other setting: without it what is compiled gathers in the system's folder for temporary files.
+        os.environ.setdefault(
+            "TORCHINDUCTOR_CACHE_DIR", str(settings.for_model.cache_folder / "compiled")
+        )
     code = run_service("worker", settings, lambda runtime: serve(settings, runtime))
     if is_loading():
         # Nothing interrupts a library that loads, and one whose thread outlives Python aborts the process.
@@ -68,9 +73,15 @@ def main() -> None:
 
 
 def _check_quality(settings: WorkerSettings, file: str) -> int:
-    from worker.quality.check import check_quality  # a model's libraries, only when asked for
+    # A model's libraries, only when asked for.
+    from worker.quality.check import EVERY_FORMAT, check_quality, format_problem
 
-    return check_quality(settings.for_model, file)
+    formats = EVERY_FORMAT if settings.quality_formats == ("all",) else settings.quality_formats
+    problems = [problem for problem in map(format_problem, formats) if problem]
+    if problems:
+        sys.stderr.write(f"headrace-worker: --quality-formats: {problems[0]}\n")
+        return 2
+    return check_quality(settings.for_model, file, formats)
 
 
 async def serve(settings: WorkerSettings, runtime: Runtime) -> None:

@@ -153,6 +153,9 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
         None,
         help="print perplexity, variety and size of the model against its unquantized source on this text, and end",
     )
+    quality_formats: tuple[str, ...] = setting(
+        (), help="rows of --check-quality instead: float16, int8, q4+kv8 (KV in int8) …, or all"
+    )
     step_ms: float = setting(0.0, help="simulated: time of a step", check=at_least(0))
     prefill_tokens_per_s: float = setting(
         0.0, help="simulated: speed of prompts, 0 for no time", check=at_least(0)
@@ -174,6 +177,8 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
             yield "--max-batch-tokens: must be at least --max-seqs, or sequences would wait in turn"
         if self.check_quality is not None and self.engine is EngineKind.SIMULATED:
             yield "--check-quality: there is no model in the simulated engine"
+        if self.quality_formats and self.check_quality is None:
+            yield "--quality-formats: they are rows of --check-quality"
         if self.compile and self.device_map is not None:
             yield "--compile: not together with --device-map"
         if self.runner is RunnerKind.LEAN and self.for_model.wants_generic:
@@ -226,7 +231,7 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
             threads=self.threads,
             device=self.device,
             device_map=self.device_map,
-            compile_layers=self.compile,
+            compile=self.compile,
             model_cache=self.model_cache,
             runner=self.runner,
         )
@@ -244,7 +249,7 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
             kv_blocks=None,
             kv_memory_mb=self.draft_kv_memory_mb,
             device_map=None,
-            compile_layers=False,
+            compile=False,
             runner=RunnerKind.AUTO,
         )
 

@@ -33,6 +33,7 @@ class Hello:
     block_size: int
     max_seqs: int
     max_batch_tokens: int
+    window_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,4 +227,5 @@ def _hello_from_pb(message: pb.Hello) -> Hello:
         block_size=message.block_size,
         max_seqs=message.max_seqs,
         max_batch_tokens=message.max_batch_tokens,
+        window_tokens=message.window_tokens,
     )

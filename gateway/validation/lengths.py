@@ -2,7 +2,7 @@
 
 from common.domain import ModelLimits
 from common.errors import FieldViolation, InvalidRequest
-from common.kv_need import most_tokens
+from common.kv_need import may_roll, most_tokens
 from gateway.draft import OutputDraft
 
 # About 1 MB in the log, and again in each checkpoint.
@@ -13,10 +13,11 @@ REASON = "CONTEXT_LENGTH_EXCEEDED"
 def room_for(limits: ModelLimits, num_prompt_tokens: int, num_choices: int = 1) -> int:
     """Tokens that each choice can still generate behind such a prompt; 0 or less when there is no room."""
     size = limits.kv_block_tokens
-    in_memory = most_tokens(
-        num_prompt_tokens, num_choices, limits.kv_capacity_tokens // size, size
-    )
-    return min(limits.context_tokens - num_prompt_tokens, in_memory)
+    num_blocks = limits.kv_capacity_tokens // size
+    in_context = limits.context_tokens - num_prompt_tokens
+    if may_roll(num_choices, num_blocks, size, limits.window_tokens):
+        return in_context
+    return min(in_context, most_tokens(num_prompt_tokens, num_choices, num_blocks, size))
 
 
 def max_tokens_of(

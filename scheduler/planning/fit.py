@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from common.domain import Priority
+from common.kv_need import may_roll, rolling_blocks
 from scheduler.planning.output_lengths import OutputLengths
 from scheduler.planning.settings import PlanningSettings
 from scheduler.planning.waiting import LaneKey, WaitingRequest
@@ -58,7 +59,7 @@ class WorkerView:
     """A worker as planning sees it.
 
     Credits are what it reported less what was assigned since; ``num_running``, in sequences, includes the latter. ``kv_blocks``
-    is its whole pool, 0 when unknown. An empty ``model_revision`` serves any. ``runs_alone``: what runs there lets
+    is its whole pool, 0 when unknown; ``window_tokens`` is how far its model looks back, 0 to the start. An empty ``model_revision`` serves any. ``runs_alone``: what runs there lets
     nothing join. ``lowest_running`` is the lowest class among ``running``, ``num_leaving`` counts those of them that
     were asked to make room.
     """
@@ -73,11 +74,20 @@ class WorkerView:
     fingerprint: str
     draining: bool
     kv_blocks: int = 0
+    window_tokens: int = 0
     model_revision: str = ""
     runs_alone: bool = False
     running: tuple[Running, ...] = ()
     lowest_running: Priority | None = None
     num_leaving: int = 0
+
+    def blocks_of(self, tokens: int, num_choices: int) -> int:
+        """Blocks that a request of so many tokens takes; each choice has a last block of its own."""
+        blocks = -(-tokens // self.block_size) + num_choices - 1
+        may = may_roll(num_choices, self.kv_blocks, self.block_size, self.window_tokens)
+        if may and blocks > self.kv_blocks:
+            return rolling_blocks(self.window_tokens, self.block_size)
+        return blocks
 
     def serves(self, lane: LaneKey) -> bool:
         """Whether it may run requests of a lane: equal numerics once started, the revision that was asked for."""
@@ -166,7 +176,7 @@ class Room:
 
     def blocks_of(self, tokens: int) -> int:
         """Blocks that hold so many tokens."""
-        return -(-tokens // self.worker.block_size)
+        return self.worker.blocks_of(tokens, 1)
 
     def _has_prefill_share(self, request: WaitingRequest) -> bool:
         # A prompt longer than the whole share joins when less than a step is pending: nothing else would let it in.
@@ -180,8 +190,7 @@ class Room:
         if tokens is None:
             tokens = request.known_tokens + self._lengths.reserve(request)
             self._needs[request.request_id] = tokens
-        return -(-tokens // self.worker.block_size) + request.num_choices - 1
+        return self.worker.blocks_of(tokens, request.num_choices)
 
     def _least_blocks(self, request: WaitingRequest) -> int:
-        # Each choice has a last block of its own.
-        return self.blocks_of(request.known_tokens + 1) + request.num_choices - 1
+        return self.worker.blocks_of(request.known_tokens + 1, request.num_choices)

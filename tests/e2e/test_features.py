@@ -168,6 +168,7 @@ STOPS = {
     "the last characters": lambda text: [text[-3:]],
     "multi-byte": lambda text: [next(char for char in text if ord(char) > 127)],
     "never met": lambda text: [text[-2:] + "\0"],
+    "begun in the prompt": lambda text: ["ll" + text[0]],
 }
 
 
@@ -198,6 +199,11 @@ async def test_stop_strings_over_the_wire():
                     client, "mill", stop=stops, include_stop_in_output=True, **options
                 )
                 assert kept.text == streamed.text + first, name
+            # It overlaps with itself in what is forced here, "aaa…": met at once, and nothing is left of it.
+            forced = options | {"logit_bias": {ord("a"): 100.0}}
+            overlapping = await collect(client, "mill", stop=["aa"], **forced)
+            assert (overlapping.text, len(overlapping.token_ids)) == ("", 2)
+            assert overlapping.matched_stop.stop_string == "aa"
 
 
 async def test_text_of_every_script_through_the_real_model():
@@ -217,6 +223,7 @@ async def test_text_of_every_script_through_the_real_model():
                 *(collect(client, "hi", max_tokens=cut, **options) for cut in cuts),
                 *(client.generate("hi", max_tokens=cut, **options) for cut in cuts),
             )
+            several = await client.generate("hi", n=4, max_tokens=cuts[-1], **options)
         for cut, streamed, unary in zip(
             cuts, answers[: len(cuts)], answers[len(cuts) :], strict=True
         ):
@@ -225,6 +232,7 @@ async def test_text_of_every_script_through_the_real_model():
             assert streamed.text.count("\ufffd") <= 1
             assert text.startswith(streamed.text.removesuffix("\ufffd"))
             assert streamed.finish_reason == gen.FINISH_REASON_LENGTH
+        assert [choice.text for choice in several.choices] == [streamed.text] * 4
 
 
 SCORING = {

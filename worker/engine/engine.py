@@ -273,11 +273,17 @@ class Engine:
         left_tokens = self._limits.context_tokens - len(job.prompt_token_ids)
         max_generated = min(job.stop.max_tokens, left_tokens)
         rule = EndRule(job.stop, self._limits.eos_token_ids, max_generated)
-        root = job.prefix_root if self._limits.prefix_cache else None
+        roll_tokens = self._limits.roll_tokens(
+            len(job.prompt_token_ids), max_generated, len(job.choices), self.pool
+        )
+        # Of a text that rolls the beginning is gone before it is proven.
+        is_cached = self._limits.prefix_cache and not roll_tokens
+        root = job.prefix_root if is_cached else None
         chain = PrefixChain(root, self.pool.block_size)
         is_judged = is_sampled(job.ticket.request_id, self._limits.quality_sample)
         tally = QualityTally() if is_judged else None
-        return Sequence(job, index, rule, self._new_text(job), BlockTable(self.pool), chain, tally)
+        blocks = BlockTable(self.pool)
+        return Sequence(job, index, rule, self._new_text(job), blocks, chain, tally, roll_tokens)
 
     def _give_back(self, group: SequenceGroup, reason: str) -> None:
         """Return a group to the queue, unless all of it has ended and only waits to be told."""

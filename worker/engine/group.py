@@ -75,7 +75,12 @@ class SequenceGroup:
         live, shared = self.live, self.num_shared_blocks(block_size)
         held = any(sequence.blocks.block_ids for sequence in live)
         num_missing = sum(
-            s.blocks.missing_blocks(min(s.num_known + ahead_tokens, max(s.num_known, s.max_known)))
+            s.blocks.missing_blocks(
+                # What comes takes the place of what is given back, where a text rolls.
+                s.num_to_cover
+                if s.roll_tokens
+                else min(s.num_known + ahead_tokens, max(s.num_known, s.max_known))
+            )
             for s in live
         )
         return num_missing - (0 if held else shared * (len(live) - 1))

@@ -19,6 +19,9 @@ from worker.engine.step_times import StepTimes
 LEAST_GAIN = 1.03
 """Times are measured no more exactly than that."""
 
+LEAST_VALUE = 0.05
+"""A guess that counts more seldom pays nowhere, and to look at it takes time too."""
+
 Text = TypeVar("Text", bound=Hashable)
 
 
@@ -49,7 +52,7 @@ def choose_counts(
     waiting = [
         (-chance.share_right, order, 1, text)
         for order, (text, chance) in enumerate(chances.items())
-        if chance.limit > 0
+        if chance.limit > 0 and chance.share_right >= LEAST_VALUE
     ]
     heapq.heapify(waiting)
     while waiting and num_decodes + len(taken) < max_tokens:
@@ -65,8 +68,9 @@ def choose_counts(
         if num_tokens / max(step_s, 1e-9) > best_rate:
             best_rate, best = num_tokens / max(step_s, 1e-9), len(taken)
         chance = chances[text]
-        if depth < chance.limit:
-            heapq.heappush(waiting, (value * chance.share_right, order, depth + 1, text))
+        deeper = value * chance.share_right
+        if depth < chance.limit and deeper <= -LEAST_VALUE:
+            heapq.heappush(waiting, (deeper, order, depth + 1, text))
     counts: dict[Text, int] = {}
     for text in taken[:best]:
         counts[text] = counts.get(text, 0) + 1

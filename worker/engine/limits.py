@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from common.kv_need import blocks_needed
+from common.kv_need import blocks_needed, may_roll
 from worker.engine.group import SequenceGroup
 from worker.kv.blocks import BlockPool
 
@@ -39,9 +39,23 @@ class EngineLimits:
         """Whether the group can run to its end when nobody else is there."""
         num_prompt, choices = len(group.job.prompt_token_ids), group.sequences
         longest = max((s.max_known for s in choices), default=0) - num_prompt
-        blocks = blocks_needed(num_prompt, longest, len(choices), pool.block_size)
         return (
             0 < num_prompt <= self.context_tokens
             and len(choices) <= self.max_seqs
-            and blocks <= pool.num_blocks
+            and (
+                self._has_room(num_prompt, longest, len(choices), pool)
+                or may_roll(len(choices), pool.num_blocks, pool.block_size, self.window_tokens)
+            )
         )
+
+    def roll_tokens(
+        self, num_prompt: int, max_generated: int, num_choices: int, pool: BlockPool
+    ) -> int:
+        """Tokens that are computed at a time of a text that is too long for the pool and rolls; 0 for one that does not."""
+        fits = self._has_room(num_prompt, max_generated, num_choices, pool)
+        rolls = may_roll(num_choices, pool.num_blocks, pool.block_size, self.window_tokens)
+        return self.window_tokens if rolls and not fits else 0
+
+    def _has_room(self, num_prompt: int, longest: int, num_choices: int, pool: BlockPool) -> bool:
+        needed = blocks_needed(num_prompt, longest, num_choices, pool.block_size)
+        return needed <= pool.num_blocks

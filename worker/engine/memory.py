@@ -66,7 +66,7 @@ class KvMemory:
         revived = {b for blocks in found for b in blocks if not self.pool.is_held(b)}
         num_shared = group.num_shared_blocks(self.pool.block_size)
         num_new = sum(
-            self.pool.blocks_for(sequence.num_known) - max(len(blocks), num_shared if i else 0)
+            self.pool.blocks_for(sequence.num_to_cover) - max(len(blocks), num_shared if i else 0)
             for i, (sequence, blocks) in enumerate(zip(group.live, found, strict=True))
         )
         if num_new + len(revived) + reserve_blocks > self.pool.num_free:
@@ -76,7 +76,7 @@ class KvMemory:
             self.cache.revive(blocks)
         for sequence, blocks in zip(group.live, found, strict=True):
             self._begin(sequence, blocks, group.live[0], num_shared)
-            grown = sequence.blocks.try_grow(sequence.num_known)
+            grown = sequence.blocks.try_grow(sequence.num_to_cover)
             assert grown, sequence.num_known
             if sequence.follows is None:
                 self._load(sequence)
@@ -84,8 +84,8 @@ class KvMemory:
         return True
 
     def try_grow(self, group: SequenceGroup) -> bool:
-        """Cover every known token; False when the pool has too few blocks for all of them."""
-        return all(sequence.blocks.try_grow(sequence.num_known) for sequence in group.live)
+        """Cover every token that is ready; False when the pool has too few blocks for all of them."""
+        return all(sequence.blocks.try_grow(sequence.num_to_cover) for sequence in group.live)
 
     def fork(self, group: SequenceGroup) -> None:
         """Let followers go on by themselves whose prompt is computed."""
@@ -105,12 +105,13 @@ class KvMemory:
     def give_back_unseen(self, group: SequenceGroup) -> None:
         """Free what lies before the window of every token to come.
 
-        Not while a prompt is computed: its blocks are published behind its end, and followers copy the last of them.
+        Not while a prompt is computed: its blocks are published behind its end, and followers copy the last of them. A text
+        that rolls has neither.
         """
         if not self._window_tokens:
             return
         for sequence in group.live:
-            if sequence.is_decoding and sequence.num_generated:
+            if sequence.roll_tokens or (sequence.is_decoding and sequence.num_generated):
                 sequence.blocks.release_before(sequence.num_computed + 1 - self._window_tokens)
 
     def save(self, group: SequenceGroup) -> None:
@@ -133,7 +134,7 @@ class KvMemory:
         assert saved is not None
         live = group.live
         num_more = sum(
-            max(0, self.pool.blocks_for(s.num_known) - len(saved.tables[s.index])) for s in live
+            max(0, self.pool.blocks_for(s.num_to_cover) - len(saved.tables[s.index])) for s in live
         )
         if len(saved) + num_more + reserve_blocks > self.pool.num_free:
             return False
@@ -150,7 +151,7 @@ class KvMemory:
             sequence.num_published = 0
         self.pool.release(blocks)  # each is held by the sequences now
         for sequence in live:
-            grown = sequence.blocks.try_grow(sequence.num_known)
+            grown = sequence.blocks.try_grow(sequence.num_to_cover)
             assert grown, sequence.num_known
         group.saved = None
         return True

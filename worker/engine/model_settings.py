@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from common.domain import Quantization
 
@@ -34,7 +35,7 @@ class ModelSettings:
     ``context_tokens`` from the checkpoint, ``threads`` from the machine, ``model_cache`` (where converted checkpoints are
     kept) from the home folder. ``device`` is a torch device, or ``auto``: CUDA where there is one, else the CPU.
     ``promised_bytes`` of memory are somebody else's, though they look free.
-    ``device_map`` spreads the model over accelerators (``worker.model.placement``); ``compile_layers`` has torch compile it:
+    ``device_map`` spreads the model over accelerators (``worker.model.placement``); ``compile`` has torch compile it:
     both are the generic runner's. ``max_seqs`` and ``max_batch_tokens`` bound the largest step, which warm-up and memory measurement have to try.
     """
 
@@ -53,15 +54,20 @@ class ModelSettings:
     threads: int | None = None
     device: str = "auto"
     device_map: str | None = None
-    compile_layers: bool = False
+    compile: bool = False
     model_cache: str | None = None
     runner: RunnerKind = RunnerKind.AUTO
     promised_bytes: int = 0
 
     @property
+    def cache_folder(self) -> Path:
+        """Where what is made of a model once is kept."""
+        return Path(self.model_cache) if self.model_cache else Path.home() / ".cache/headrace"
+
+    @property
     def wants_generic(self) -> bool:
         """Whether something is asked for that only the generic runner does."""
-        return self.compile_layers or self.device_map is not None
+        return self.compile or self.device_map is not None
 
     @property
     def storage(self) -> Quantization:

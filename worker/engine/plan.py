@@ -60,7 +60,7 @@ class Share:
 def plan_shares(
     sequences: Iterable[Sequence], budget: StepBudget, costs: StepCosts, *, max_share: int
 ) -> list[Share]:
-    """The next step's shares of ``sequences``, which come oldest first and have blocks for all known tokens."""
+    """The next step's shares of ``sequences``, which come oldest first and have blocks for all that is ready."""
     granted: dict[Sequence, int] = {}
     prefilling: list[Sequence] = []
     for sequence in sequences:
@@ -73,10 +73,10 @@ def plan_shares(
         budget.keep(costs.prompt_tokens(2 * max_share, budget.left))
     shares = {s: costs.chunk_tokens(max_share, s.num_computed) for s in prefilling}
     for sequence in _by_turn(prefilling, shares):
-        granted[sequence] = budget.take(min(sequence.num_pending, shares[sequence]))
+        granted[sequence] = budget.take(min(sequence.num_ready, shares[sequence]))
     if not someone_decodes:
         for sequence in prefilling:
-            granted[sequence] += budget.take(sequence.num_pending - granted[sequence])
+            granted[sequence] += budget.take(sequence.num_ready - granted[sequence])
     return [Share(sequence, num_tokens) for sequence, num_tokens in granted.items() if num_tokens]
 
 

@@ -37,12 +37,17 @@ class Sequence:
         blocks: BlockTable,
         chain: PrefixChain | None = None,
         tally: QualityTally | None = None,
+        roll_tokens: int = 0,
     ) -> None:
-        """Choice ``index`` of ``job``; generated tokens are replayed, so that all state is as if never interrupted."""
+        """Choice ``index`` of ``job``; generated tokens are replayed, so that all state is as if never interrupted.
+
+        With ``roll_tokens`` no more than so many of its tokens are computed at a time (``common.kv_need``).
+        """
         self.job = job
         self.index = index
         self.blocks = blocks
         self.tally = tally
+        self.roll_tokens = roll_tokens
         self.token_ids = list(job.prompt_token_ids)
         self.num_computed = 0
         self.num_published = 0
@@ -81,6 +86,16 @@ class Sequence:
     def num_pending(self) -> int:
         """Known tokens that are not in the cache."""
         return len(self.token_ids) - self.num_computed
+
+    @property
+    def num_ready(self) -> int:
+        """Pending tokens that its blocks are to cover now: all, but for a text that rolls."""
+        return min(self.num_pending, self.roll_tokens or self.num_pending)
+
+    @property
+    def num_to_cover(self) -> int:
+        """Tokens, from the first on, whose blocks it has to have, or to have had, for the next step."""
+        return self.num_computed + self.num_ready
 
     @property
     def is_decoding(self) -> bool:

@@ -34,9 +34,10 @@ MAX_TOKENS = 64
 FIRST_SHARE = 0.7
 """Of right guesses, for all that is known before the first: high enough to be tried."""
 
+_FIRST_WEIGHT = 1 / 4
 _WEIGHT = 1 / 8
-_WEIGHT_FOR_NEW = 1 / 64
-"""Of one guess in the share of its sequence, and in the share that new sequences begin with."""
+_WEIGHT_FOR_NEW = 1 / 16
+"""Of one guess: the first in any share, later ones in that of their sequence, and in the one that new sequences begin with."""
 
 _DRIFT = 1 / 256
 """A share that does not pay drifts so much towards the first share each step, and is tried again at last."""
@@ -74,16 +75,19 @@ class Proposer(Protocol):
 
 @dataclass(slots=True)
 class _Share:
-    """Share of right guesses, recent ones above all."""
+    """Share of right guesses, recent ones above all; the first count more, as little is known by then."""
 
     value: float
+    weight: float
+    num_seen: int = 0
 
-    def learn(self, num_guessed: int, num_right: int, weight: float) -> None:
+    def learn(self, num_guessed: int, num_right: int) -> None:
         # Behind the first wrong guess nothing is known of the others.
-        for _ in range(num_right):
-            self.value += (1 - self.value) * weight
-        if num_right < num_guessed:
-            self.value -= self.value * weight
+        known = [1.0] * num_right + [0.0] * (num_right < num_guessed)
+        for found in known:
+            weight = max(self.weight, 1 / (1 / _FIRST_WEIGHT + self.num_seen))
+            self.value += (found - self.value) * weight
+            self.num_seen += 1
 
     def drift(self) -> None:
         self.value += (FIRST_SHARE - self.value) * _DRIFT
@@ -101,10 +105,10 @@ class Speculation:
     ) -> None:
         """``times`` are those of the engine's runner; ``max_tokens`` bounds the tokens of a step."""
         self.proposer = proposer
-        self._times = times or StepTimes.flat()
+        self.times = times or StepTimes.flat()
         self._max_tokens = min(max_tokens, MAX_TOKENS)
         self._shares: WeakKeyDictionary[Text, _Share] = WeakKeyDictionary()
-        self._share_for_new = _Share(FIRST_SHARE)
+        self._share_for_new = _Share(FIRST_SHARE, _WEIGHT_FOR_NEW)
         self._num_guessed = self._num_right = 0
 
     @property
@@ -139,8 +143,8 @@ class Speculation:
         num_guessed, num_right = len(share.guesses), len(checked.drawn) - 1
         self._num_guessed += num_guessed
         self._num_right += num_right
-        self._share_of(share.sequence).learn(num_guessed, num_right, _WEIGHT)
-        self._share_for_new.learn(num_guessed, num_right, _WEIGHT_FOR_NEW)
+        self._share_of(share.sequence).learn(num_guessed, num_right)
+        self._share_for_new.learn(num_guessed, num_right)
 
     def retain(self, texts: "Iterable[Text]") -> None:
         """Only these go on: whatever is held for others is free."""
@@ -157,7 +161,7 @@ class Speculation:
         share = self._shares.get(text)
         if share is None:
             self._share_for_new.drift()
-            share = self._shares[text] = _Share(self._share_for_new.value)
+            share = self._shares[text] = _Share(self._share_for_new.value, _WEIGHT)
         return share
 
     def _limits(self, shares: list[Share], spare_blocks: int) -> "dict[Text, int]":
@@ -181,7 +185,7 @@ class Speculation:
         chances = {
             text: Chance(self._share_of(text).value, limit) for text, limit in limits.items()
         }
-        return choose_counts(chances, num_decodes, self._times, proposer.guess_s, self._max_tokens)
+        return choose_counts(chances, num_decodes, self.times, proposer.guess_s, self._max_tokens)
 
 
 def _with_guesses(share: Share, guesses: Sequence[int]) -> Share:

@@ -19,7 +19,9 @@ from worker.engine.runner import Draw, Row
 NUM_DECODES = (1, 2, 4, 8, 16)
 NUM_GUESSES = (0, 1, 3, 7)
 _CONTEXT_TOKENS = 256
-_REPEATS = 3
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 7
+_ENOUGH_S = 0.5
+"""Whatever disturbs a run makes it longer: the shortest of several rounds counts, more where they take little time."""
 
 Line = tuple[tuple[float, float], ...]
 """(guesses behind each decode, seconds), fewest guesses first."""
@@ -65,17 +67,28 @@ def measure_step_times(
 
     Steps have at most ``max_decodes`` rows and ``max_tokens`` tokens, and end before ``context_tokens``.
     """
-    lines: list[tuple[int, Line]] = []
-    for num_decodes in NUM_DECODES:
-        fitting = [count for count in guesses if num_decodes * (1 + count) <= max_tokens]
-        if num_decodes > max_decodes or not fitting:
+    steps = {
+        (num_decodes, count): _rows(runner, num_decodes, count, context_tokens)
+        for num_decodes in NUM_DECODES
+        for count in guesses
+        if num_decodes <= max_decodes and num_decodes * (1 + count) <= max_tokens
+    }
+    shortest = dict.fromkeys(steps, float("inf"))
+    began_s = clock()
+    for number in range(_MOST_ROUNDS):
+        if number >= _LEAST_ROUNDS and clock() - began_s > _ENOUGH_S:
             break
-        line = []
-        for count in fitting:
-            rows = _rows(runner, num_decodes, count, context_tokens)
-            line.append((float(count), _time_of(runner, rows, clock, before)))
-        lines.append((num_decodes, tuple(line)))
-    return StepTimes(tuple(lines))
+        for key, rows in steps.items():
+            before()
+            step_began_s = clock()
+            runner.run(rows)
+            shortest[key] = min(shortest[key], clock() - step_began_s)
+    lines: dict[int, list[tuple[float, float]]] = {}
+    for (num_decodes, count), step_s in shortest.items():
+        line = lines.setdefault(num_decodes, [])
+        # More guesses never take less time: what looks like it is a disturbance.
+        line.append((float(count), max(step_s, line[-1][1] if line else 0.0)))
+    return StepTimes(tuple((num_decodes, tuple(line)) for num_decodes, line in lines.items()))
 
 
 def _rows(
@@ -98,19 +111,6 @@ def _rows(
         )
         for index in range(num_decodes)
     ]
-
-
-def _time_of(
-    runner: PagedRunner, rows: list[Row], clock: Clock, before: Callable[[], object]
-) -> float:
-    """The shortest of a few runs: whatever disturbs a run makes it longer."""
-    durations = []
-    for _ in range(_REPEATS):
-        before()
-        began_s = clock()
-        runner.run(rows)
-        durations.append(clock() - began_s)
-    return min(durations)
 
 
 def _on_line(points: Sequence[tuple[float, float]], at: float) -> float:

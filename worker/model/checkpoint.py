@@ -21,7 +21,7 @@ def find_checkpoint(settings: ModelSettings, progress: Callable[[str], None]) ->
     Raises:
         ModelNotFound: the name leads nowhere.
     """
-    cache = cache_folder(settings)
+    cache = settings.cache_folder
     if settings.model == DEFAULT_MODEL:
         return converted(_packaged_gguf(), cache, progress)
     path = Path(settings.model).expanduser()
@@ -38,13 +38,6 @@ def find_checkpoint(settings: ModelSettings, progress: Callable[[str], None]) ->
         raise ModelNotFound(
             f"{settings.model} is neither a folder nor on the hub: {error}"
         ) from error
-
-
-def cache_folder(settings: ModelSettings) -> Path:
-    """Where what is made of a model once is kept."""
-    if settings.model_cache:
-        return Path(settings.model_cache)
-    return Path.home() / ".cache/headrace"
 
 
 def _packaged_gguf() -> Path:

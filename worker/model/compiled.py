@@ -5,9 +5,7 @@ cache stays outside, since its shapes are those of the step; so do experts, whic
 fused by shape, so what it gives is equal to what the model gives within rounding, and to itself only in equal batches.
 """
 
-import os
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,8 +21,8 @@ _SHAPES = ((1,), (1, 1, 1, 1, 1, 1), (40,), (200, 1))
 _BLOCK_SIZE = 16
 
 
-def compile_decoder(decoder: Decoder, layers: list[LayerShape], cache_folder: Path) -> float:
-    """Compile ``decoder``'s layers in place; the seconds that it took. What is compiled is kept in ``cache_folder``.
+def compile_decoder(decoder: Decoder, layers: list[LayerShape]) -> float:
+    """Compile ``decoder``'s layers in place; the seconds that it took.
 
     Raises:
         ModelRefused: torch cannot compile here, or not this model.
@@ -32,8 +30,6 @@ def compile_decoder(decoder: Decoder, layers: list[LayerShape], cache_folder: Pa
     from torch._dynamo.exc import TorchDynamoException  # seconds, for who compiles alone
     from torch._inductor.exc import InductorError
 
-    # The library's own setting: without it gigabytes gather in the system's folder for temporary files.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder / "compiled"))
     began_s = time.monotonic()
     for layer in _decoder_layers(decoder.model):
         layer.compile(dynamic=True)

@@ -28,7 +28,7 @@ from worker.engine.runner import Draw, ModelRunner, Row
 from worker.kernels.library import KernelsMissing
 from worker.kv.cache import LayerShape, PagedCache
 from worker.model import attention, card, identity
-from worker.model.checkpoint import cache_folder, find_checkpoint
+from worker.model.checkpoint import find_checkpoint
 from worker.model.compiled import compile_decoder
 from worker.model.decoder import Decoder
 from worker.model.errors import ModelRefused
@@ -190,16 +190,16 @@ def _load_generic(
     layers = decoder.discover()
     check_layers(config, layers)
     cache = _make_cache(settings, decoder, layers, context_tokens, progress)
-    if settings.compile_layers:
+    if settings.compile:
         progress("compiling")
-        took_s = compile_decoder(decoder, layers, cache_folder(settings))
+        took_s = compile_decoder(decoder, layers)
         progress(f"compiled in {took_s:.0f} s")
     self_check(decoder, layers, context_tokens=context_tokens)
     draw_tokens: DrawTokens = draw_by_torch
     kernels = identity.GENERIC_KERNELS
     if settings.kv_dtype is KvDtype.INT8:
         kernels += ", KV in int8"
-    if settings.compile_layers:
+    if settings.compile:
         kernels += ", compiled"
     if settings.device_map is not None:
         kernels += f", on {sorted({str(layer.device) for layer in layers})}"

@@ -46,7 +46,7 @@ def load_decoder(
     model = read_model(folder, config, dtype if how is Quantization.NONE else "auto", places)
     check_model(model)
     check_placed(model)
-    plain = PlainLayers(dtype, is_exact=not settings.compile_layers)
+    plain = PlainLayers(dtype, is_exact=not settings.compile)
     if is_plain:
         if how is not Quantization.NONE:
             progress(f"quantizing to {how}")

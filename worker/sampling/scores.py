@@ -33,18 +33,25 @@ def scores(
 def _tops(
     blocks: torch.Tensor, summits: torch.Tensor, norms: torch.Tensor, num_top: Sequence[int]
 ) -> list[tuple[tuple[int, float], ...]]:
-    tops: list[tuple[tuple[int, float], ...]] = []
-    for row, count in enumerate(num_top):
-        if not count:
-            tops.append(())
-            continue
-        bounds = largest(summits[row : row + 1], count)[:, -1:]
-        numbers = reaching(summits[row : row + 1], bounds)
-        found = taken(blocks, torch.tensor([row], device=blocks.device), numbers, float("-inf"))
-        least = largest(found.flatten(1), count)[0, -1]
-        places = (found.flatten() >= least).nonzero().squeeze(-1)
-        token_ids = numbers[0][places // SIZE] * SIZE + places % SIZE
-        values = (found.flatten()[places].double() - norms[row]).tolist()
-        pairs = zip(token_ids.tolist(), values, strict=True)
-        tops.append(tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:count]))
+    """The likeliest of each row: all rows look for as many as the most that one wants, and each keeps its own number."""
+    tops: list[tuple[tuple[int, float], ...]] = [() for _ in num_top]
+    asking = [row for row, count in enumerate(num_top) if count]
+    if not asking:
+        return tops
+    most, wanted = max(num_top), torch.tensor(asking, device=blocks.device)
+    numbers = reaching(summits[wanted], largest(summits[wanted], most)[:, -1:])
+    found = taken(blocks, wanted, numbers, float("-inf")).flatten(1)
+    reaches = found >= largest(found, most)[:, -1:]
+    reaches &= (numbers >= 0).repeat_interleave(SIZE, dim=1)
+    lines, places = reaches.nonzero(as_tuple=True)
+    token_ids = numbers[lines, places // SIZE] * SIZE + places % SIZE
+    values = found[lines, places].double() - norms[wanted].squeeze(-1)[lines]
+    pairs: list[list[tuple[int, float]]] = [[] for _ in asking]
+    for line, token_id, value in zip(
+        lines.tolist(), token_ids.tolist(), values.tolist(), strict=True
+    ):
+        pairs[line].append((token_id, value))
+    for row, candidates in zip(asking, pairs, strict=True):
+        candidates.sort(key=lambda pair: (-pair[1], pair[0]))
+        tops[row] = tuple(candidates[: num_top[row]])
     return tops

@@ -41,6 +41,7 @@ def hello_to_pb(identity: WorkerIdentity) -> pb.ConnectRequest:
             max_seqs=identity.max_seqs,
             max_batch_tokens=identity.max_batch_tokens,
             capabilities=card.capabilities,
+            window_tokens=card.sliding_window,
         )
     )
 

@@ -28,6 +28,7 @@ from tests.integration.gateway.requests import (
 )
 from tests.integration.gateway.scripted_scheduler import Led, ScriptedScheduler, words
 from tests.integration.gateway.statuses import bad_fields
+from tests.support.time_scale import scaled
 
 pytestmark = pytest.mark.integration
 
@@ -68,6 +69,36 @@ async def test_attach_while_it_runs(
         assert events[-1].finish.last
         assert events[-1].usage.completion_tokens == 7
     assert text_of(await drain(call)) == "".join(words(0, 7))
+
+
+async def reading_clients(scheduler: ScriptedScheduler, number: int) -> None:
+    """Wait until so many connections are blocked in a read; each reader is one, but for moments."""
+    async with asyncio.timeout(scaled(10)):
+        # Redis' doing: there is no event to wait for.
+        while True:
+            found = await scheduler.node.call(lambda client: client.info("clients"))
+            if found["blocked_clients"] == number:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_followers_share_the_reader_of_a_foreign_log(
+    gateway: RunningGateway, other_gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """However many follow at another gateway, it reads the log once; when they have left, no more."""
+    call, led = await started(gateway, scheduler)
+    await reading_clients(scheduler, 2)
+    message = pb.AttachRequest(request_id=str(led.id))
+    calls = [other_gateway.inference.Attach(message) for _ in range(5)]
+    for one in calls:
+        await anext(aiter(one))
+    await reading_clients(scheduler, 3)
+    await led.tokens(2)
+    await led.finish()
+    for one in calls:
+        assert text_of(await attached(one)) == "".join(words(0, 7))
+    assert text_of(await drain(call)) == "".join(words(0, 7))
+    await reading_clients(scheduler, 2)
 
 
 @pytest.mark.parametrize("from_seq", [0, 3, 5])

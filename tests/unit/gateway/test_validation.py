@@ -1,6 +1,7 @@
 """The rules for fields, lengths and features that are not there yet."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -294,3 +295,17 @@ def test_all_missing_features_are_named_together() -> None:
     with pytest.raises(NotImplementedYet) as caught:
         refuse_unimplemented(draft, follows_constraints=False)
     assert caught.value.fields == ("adapter", "constraint")
+
+
+def test_memory_does_not_bound_what_rolls() -> None:
+    """A model that looks back 16 tokens needs five blocks of 8 for a text of any length; choices share their prompt, and do not roll."""
+    limits = replace(LIMITS, kv_capacity_tokens=40, kv_block_tokens=8)
+    windowed = replace(limits, window_tokens=16)
+    assert max_tokens_of(40, 60, windowed) == 40
+    for refusing, num_choices in (
+        (limits, 1),
+        (windowed, 2),
+        (replace(windowed, window_tokens=17), 1),
+    ):
+        with pytest.raises(InvalidRequest):
+            max_tokens_of(40, 60, refusing, num_choices=num_choices)

@@ -166,3 +166,19 @@ async def test_credits_during_a_long_step_do_not_count_what_came_after_its_begin
         led.heard(now_s, step_age_ms=100)
         led.credited(Credit(7, 97, 0), now_s)
     assert led.view(LENGTHS, 4.5).pending_prefill_tokens == 0
+
+
+async def test_what_rolls_takes_what_a_window_takes():
+    """Of a model that looks back 24 tokens a request of 400 fits ten blocks of 16: four are held back for it, until counted."""
+    hello = Hello("w", "i", 1, "m", "r", b"", "fp", 10, 16, 8, 512, window_tokens=24)
+    led, one = LedWorker(WorkerSession(hello, "here:1"), BEAT_S), request(400)
+    led.heard(NOW_S, step_age_ms=0)
+    led.credited(Credit(8, 10, 0), 0.0)
+    view = led.view(LENGTHS, NOW_S)
+    assert [view.blocks_of(tokens, 1) for tokens in (160, 161, 400)] == [10, 4, 4]
+    assert view.blocks_of(400, 2) == 26
+    led.add(one, 1.0)
+    assert led.view(LENGTHS, NOW_S).free_blocks == 6
+    led.saw(one.key)
+    led.credited(Credit(7, 6, 0), 2.0)
+    assert led.view(LENGTHS, NOW_S).free_blocks == 6

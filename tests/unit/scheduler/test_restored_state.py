@@ -84,6 +84,7 @@ SEQUENCE = {
     "num_computed": ANEW,
     "num_published": ANEW,
     "num_reached": TOKENS,
+    "roll_tokens": BODY,
     "follows": ANEW,
     "_chain": BODY,
     "finish": NEVER,

@@ -28,7 +28,7 @@ def test_the_compiled_model_answers_as_the_model(tmp_path, monkeypatch):
         kv_blocks=64,
     )
     said: list[str] = []
-    compiled = load_model(dataclasses.replace(settings, compile_layers=True), said.append)
+    compiled = load_model(dataclasses.replace(settings, compile=True), said.append)
     assert any(line.startswith("compiled in ") for line in said), said
     plain = load_model(dataclasses.replace(settings, runner="generic"), lambda _: None)
     assert compiled.card.fingerprint != plain.card.fingerprint
@@ -51,7 +51,7 @@ def test_where_nothing_compiles_that_is_said(tmp_path, monkeypatch):
         quantization=Quantization.NONE,
         dtype="float32",
         kv_blocks=64,
-        compile_layers=True,
+        compile=True,
     )
     with pytest.raises(ModelRefused, match=r"^--compile: torch cannot compile it here: .+$"):
         load_model(settings, lambda _: None)

@@ -6,7 +6,8 @@ import pytest
 import torch
 import transformers
 
-from common.domain import Quantization, SamplingParams, StopConditions
+from common.domain import FinishReason, Quantization, SamplingParams, StopConditions
+from common.kv_need import rolling_blocks
 from tests.support.engines import TEXTS
 from tests.support.fake_clock import FakeClock
 from tests.support.tiny_models import VOCAB_SIZE, make_tiny_model
@@ -93,6 +94,38 @@ def test_generic_tokens_past_the_window_are_those_of_transformers(tmp_path):
         assert answer == expected[0, len(one.prompt_token_ids) :].tolist()
         resumed = replace(one, generated={0: tuple(answer[:70])})
         assert run(model.runner, [resumed], LIMITS)[0] == {one.ticket.request_id: answer}
+
+
+def test_a_text_longer_than_memory_rolls(tmp_path):
+    """Prompt and answer of twice what the pool holds, beside another: transformers' tokens, also resumed near the end."""
+    model = loaded(RunnerKind.GENERIC, tmp_path / "m")
+    base, beside = job(0), job(1)
+    generator = torch.Generator().manual_seed(9)
+    prompt = torch.randint(3, VOCAB_SIZE, (300,), generator=generator).tolist()
+    long = replace(base, prompt_token_ids=tuple(prompt), stop=replace(base.stop, max_tokens=90))
+    assert len(prompt) > NUM_BLOCKS * BLOCK
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
+    expected = oracle.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
+        max_new_tokens=90,
+        do_sample=False,
+        eos_token_id=[],
+        pad_token_id=0,
+    )[0, len(prompt) :].tolist()
+    answers, most_used, _ = run(model.runner, [long, beside], LIMITS)
+    assert answers["r0"] == expected
+    assert most_used <= 2 * (rolling_blocks(WINDOW, BLOCK))
+    resumed = replace(long, generated={0: tuple(expected[:80])})
+    assert run(model.runner, [resumed], LIMITS)[0] == {"r0": expected}
+    engine = Engine(model.runner, LIMITS, TEXTS.text_of, FakeClock(), StepCosts(token_s=1.0))
+    several = replace(long, sampling=replace(long.sampling, n=2))
+    for one, fails in ((long, False), (several, True)):
+        engine.submit(one)
+        failures = [output.finish for output in engine.step().outputs if output.finish]
+        assert bool(failures) == fails
+        engine.cancel("r0", 1, FinishReason.CANCELLED)
+        engine.step()
 
 
 def test_lean_tokens_do_not_depend_on_what_is_given_back(tmp_path):

@@ -88,6 +88,28 @@ def test_distribution_and_acceptance() -> None:
         assert abs(right / NUM_TEXTS - probabilities[guess]) < 0.03
 
 
+def test_a_draft_that_draws_with_the_same_numbers_bends_nothing() -> None:
+    """Its guess depends on the number that the model draws with: the tokens are still spread as the model's logits say,
+    and it is right more often than a draw of its own would be.
+    """
+    draft_logits = LOGITS + torch.tensor([0.0, 0.3, -0.2, 0.2, -0.3])
+    draws = [draw(seed, 1) for seed in range(NUM_TEXTS)]
+    guesses = draw_by_torch(draft_logits.repeat(NUM_TEXTS, 1), draws)
+    firsts, seconds, right = torch.zeros(5), torch.zeros(5), 0
+    for guess in range(5):
+        seeds = [seed for seed, guessed in enumerate(guesses) if guessed == guess]
+        for first, *more in steps(0, [guess], seeds):
+            firsts[first] += 1
+            right += len(more)
+            for second in more:
+                seconds[(second - first) % 5] += 1
+    probabilities = LOGITS.softmax(-1)
+    assert _chi_square(firsts, probabilities) < 18.5
+    assert _chi_square(seconds, probabilities) < 18.5
+    independent = float((probabilities * draft_logits.softmax(-1)).sum())
+    assert right / NUM_TEXTS > 0.8 > 1.5 * independent
+
+
 def _chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> float:
     expected = counts.sum() * probabilities
     return float(((counts - expected).square() / expected).sum())

@@ -7,6 +7,7 @@ import torch
 
 from common.domain import Quantization
 from tests.support.tiny_models import make_tiny_model
+from worker.__main__ import main
 from worker.engine.model_settings import ModelSettings, RunnerKind
 from worker.model.load import load_model
 from worker.quality.check import check_quality
@@ -88,10 +89,32 @@ def test_the_table(folder, tmp_path, capsys):
         model=str(folder), quantization=Quantization.NF4, threads=1, context_tokens=512
     )
     assert check_quality(settings, str(text)) == 0
-    head, source, quantized = capsys.readouterr().out.splitlines()
+    title, head, source, quantized = capsys.readouterr().out.splitlines()
+    assert title == f"{folder}, whose source is {folder.name}; text text.txt"
     assert "perplexity" in head
     assert source.startswith("source, float32")
     assert "+0.00%" in source
     assert quantized.startswith("nf4")
     assert check_quality(settings, str(tmp_path / "none.txt")) == 1
     assert "none.txt" in capsys.readouterr().err
+
+
+def test_a_table_of_formats(folder, tmp_path, capsys, monkeypatch):
+    """A row for each that the model can have; the others are named beside the table, and a misspelt one before it."""
+    text = tmp_path / "text.txt"
+    text.write_text("The mill turns by the river. " * 40)
+    command = ["headrace-worker", "--check-quality", str(text), "--model", str(folder)]
+    flags = ["--threads", "1", "--context-tokens", "512", "--max-seqs", "8", "--runner", "generic"]
+
+    def run(formats: str) -> int:
+        monkeypatch.setattr("sys.argv", [*command, *flags, "--quality-formats", formats])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code
+
+    assert run("int8,q4,float32+kv8") == 0
+    found = capsys.readouterr()
+    assert [line.split()[0] for line in found.out.splitlines()[3:]] == ["int8", "float32+kv8"]
+    assert "q4: left out: the generic runner does not know" in found.err
+    assert run("int7") == 2
+    assert "'int7' is none of" in capsys.readouterr().err

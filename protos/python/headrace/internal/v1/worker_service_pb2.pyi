@@ -168,6 +168,7 @@ class Hello(_message.Message):
     MAX_SEQS_FIELD_NUMBER: _builtins.int
     MAX_BATCH_TOKENS_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
+    WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Stable id."""
     incarnation: _builtins.str
@@ -190,6 +191,8 @@ class Hello(_message.Message):
     """Most sequences at once."""
     max_batch_tokens: _builtins.int
     """Most tokens in one step."""
+    window_tokens: _builtins.int
+    """How far back its model looks, in tokens; 0 to the start."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of abilities."""
@@ -209,10 +212,11 @@ class Hello(_message.Message):
         max_seqs: _builtins.int = ...,
         max_batch_tokens: _builtins.int = ...,
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
+        window_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "capabilities", b"capabilities", "card_hash", b"card_hash", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "kv_blocks", b"kv_blocks", "max_batch_tokens", b"max_batch_tokens", "max_seqs", b"max_seqs", "model", b"model", "model_revision", b"model_revision", "protocol", b"protocol", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "capabilities", b"capabilities", "card_hash", b"card_hash", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "kv_blocks", b"kv_blocks", "max_batch_tokens", b"max_batch_tokens", "max_seqs", b"max_seqs", "model", b"model", "model_revision", b"model_revision", "protocol", b"protocol", "window_tokens", b"window_tokens", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
