@@ -105,7 +105,8 @@ async def test_a_stop_string_half_emitted_at_the_kill(stack: Stack):
         prompt, options = asked(1)
         whole = await collect(client, prompt, **options)
         place = len(whole.text) // 2
-        real = whole.text[place : place + 8]
+        # Many tokens long: a client that lags gets some of them together, and still sees that more are held back.
+        real = whole.text[place : place + 40]
         for stop in (real, real[:-1] + "\x00"):
             wished = options | {"stop": [stop]}
             expected = await collect(client, prompt, **wished)
