@@ -3,6 +3,9 @@ and what pre-emption does for short urgent requests beside a full batch of long 
 
 import asyncio
 import contextlib
+import os
+import re
+import sys
 import time
 
 import pytest
@@ -11,7 +14,7 @@ from headrace.client import AsyncClient, HeadraceError, build_request
 from headrace.v1.inference_service_pb2 import GenerateRequest
 from tests.bench.simulate.report import jain
 from tests.support.polling import eventually
-from tests.support.stack import SIMULATED, running_stack
+from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(120))]
@@ -48,6 +51,22 @@ async def first_token_s(client: AsyncClient, **options) -> float:
             first_s = time.perf_counter() - began_s
     assert first_s is not None
     return first_s
+
+
+async def told_while_waiting(client: AsyncClient, stack: Stack) -> str:
+    """What `headrace status ID` prints of a NORMAL request that waits, once its leader has told how long it will."""
+    async with client.stream("a question", model="sim", max_tokens=4) as stream:
+        request_id = (await anext(aiter(stream))).accepted.request_id
+        async with asyncio.timeout(scaled(20)):
+            # Told with the snapshots, once starts were seen for a second: other processes' doing, no event here.
+            while "est." not in (await client.get_request(request_id)).waiting_for:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        shown = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "headrace.cli", "status", request_id),
+            env={**os.environ, "HEADRACE_TARGET": stack.targets[0]},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        return (await shown.communicate())[0].decode()
 
 
 async def test_what_is_late_in_the_queue_never_reaches_a_worker():
@@ -144,10 +163,14 @@ async def test_a_short_urgent_request_does_not_wait_for_a_full_batch():
                 eventually,
                 lambda: stack.metric(stack.schedulers[0], "headrace_dispatched_total") == 4,
             )
+            told = asyncio.create_task(told_while_waiting(client, stack))
             normal = asyncio.create_task(first_token_s(client))
             high_s = [await first_token_s(client, priority="high") for _ in range(3)]
             assert not normal.done()
             assert not any(task.done() for task in long)
+            assert re.search(
+                r"waiting for: +waiting: class NORMAL, position \d+, est\. \d+\.\d s\n", await told
+            )
             normal_s = await normal
             assert await asyncio.gather(*long) == [1200] * 4
             assert stack.metric(stack.schedulers[0], "headrace_preemptions_asked_total") > 0

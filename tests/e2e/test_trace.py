@@ -1,6 +1,7 @@
 """One trace from client to model step, in an OTLP receiver that the test serves."""
 
 import asyncio
+import re
 from collections import Counter
 
 import pytest
@@ -14,6 +15,8 @@ from tests.support.stack import SIMULATED, Stack, running_stack
 # The last thing that each process records of a request.
 LAST_SPANS = {"text_completion sim", "headrace.settle", "headrace.generate"}
 SERVICES = {"headrace-gateway", "headrace-scheduler", "headrace-worker"}
+# Why the batch now, which lengths, why this request, and its class.
+REASON = re.compile(r"[a-z ]+, bucket <=\d+; [a-z ]+(, \d+ tokens cached)?, class NORMAL")
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 
@@ -126,6 +129,9 @@ def assert_batches_and_members_agree(spans: list[ReceivedSpan], traces) -> None:
     linked = [link.span_id for batch in batches.values() for link in batch.links]
     assert sorted(linked) == sorted(dispatches)
     assert {span.trace_id for span in dispatches.values()} == {t.trace_id for t in traces}
+    for dispatch in dispatches.values():
+        reason = str(dispatch.attributes["headrace.plan.reason"])
+        assert REASON.fullmatch(reason), reason
     for generate in (span for span in spans if span.name == "headrace.generate"):
         (link,) = generate.links
         members = {one.span_id for one in batches[link.span_id].links}
