@@ -86,8 +86,9 @@ async def test_a_partition_is_added_under_load_and_its_leader_may_die():
             tasks.create_task(lanes.run())
             await lanes.answers_from("0")
             await lanes.answers_from("0", "1")
+            # A busy machine may let one scheduler take both at first; it gives one away then.
+            await asyncio.to_thread(eventually, lambda: len({*leaders(stack)}) == 2, within_s=20)
             both = await asyncio.to_thread(leaders, stack)
-            assert len(set(both)) == len(both) == 2, both
             dying = next(one for one in stack.schedulers if one.endpoints["grpc"] == both[0])
             dying.process.kill()
             await lanes.answers_from("0", "1")
