@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch._inductor import config as inductor
 
 from common.domain import Quantization
 from tests.support.drive_runner import Stream, drive
@@ -44,7 +45,6 @@ def test_the_compiled_model_answers_as_the_model(tmp_path, monkeypatch):
 def test_where_nothing_compiles_that_is_said(tmp_path, monkeypatch):
     """In one line, with the option's name: here there is no C++ compiler."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("/no/compiler",))
     torch._dynamo.reset()
     settings = ModelSettings(
         model=str(make_tiny_model("llama", tmp_path / "m", seed=1)),
@@ -53,5 +53,9 @@ def test_where_nothing_compiles_that_is_said(tmp_path, monkeypatch):
         kv_blocks=64,
         compile=True,
     )
-    with pytest.raises(ModelRefused, match=r"^--compile: torch cannot compile it here: .+$"):
+    with (
+        # Its own way: what monkeypatch puts back there is gone for the next test.
+        inductor.patch({"cpp.cxx": ("/no/compiler",)}),
+        pytest.raises(ModelRefused, match=r"^--compile: torch cannot compile it here: .+$"),
+    ):
         load_model(settings, lambda _: None)
