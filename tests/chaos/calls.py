@@ -17,6 +17,7 @@ from tests.support.time_scale import scaled
 TIMEOUT_S = 480.0
 _RETRY_S = 0.3
 _SILENT_S = 0.5
+_MOST_LITTLE_S = 3.0
 # Faults come one after the other: a client that gives up in between would tell nothing about the stack.
 _PATIENT = ReattachPolicy(max_attempts=400, longest_pause_s=1.0)
 
@@ -96,6 +97,16 @@ class Calls:
         place = self._place()
         return await self._stream(lambda outcome: len(outcome.token_ids) < place, options)
 
+    async def stream_and_expire(self) -> Outcome:
+        """A stream that has little time; the outcome has no id where it was over before the request was accepted."""
+        timeout_s = self.rng.uniform(0.05, _MOST_LITTLE_S)
+        try:
+            return await self._stream(lambda _: True, {"timeout_s": timeout_s})
+        except HeadraceError as error:
+            if error.code != "DEADLINE_EXCEEDED":
+                raise
+            return Outcome(error=error)
+
     async def unary(self, **options: Any) -> Outcome:
         """A whole answer at once."""
         client, given = self.any_client(), self._options(options)
@@ -160,9 +171,8 @@ class Calls:
         self, options: dict[str, Any]
     ) -> contextlib.AbstractAsyncContextManager[EventStream]:
         """A new request's events."""
-        return self.any_client().stream(
-            self.known.ask.body, timeout_s=TIMEOUT_S, reattach=_PATIENT, **self._options(options)
-        )
+        given = {"timeout_s": TIMEOUT_S} | self._options(options)
+        return self.any_client().stream(self.known.ask.body, reattach=_PATIENT, **given)
 
     async def _until_taken(self, call: Callable[[], Awaitable[Outcome]]) -> Outcome:
         loop = asyncio.get_running_loop()

@@ -24,6 +24,8 @@ _FINAL = frozenset(
     }
 )
 _LOOK_INTERVAL_S = 0.5
+_CUT = frozenset({gen.FINISH_REASON_CANCELLED, gen.FINISH_REASON_DEADLINE})
+_CUT_CODES = frozenset({"CANCELLED", "DEADLINE_EXCEEDED"})
 
 
 def is_refusal(error: HeadraceError) -> bool:
@@ -51,12 +53,12 @@ async def insisting(
 
 
 def compare(known: Known, got: Outcome, *, may_be_cut: bool = False) -> list[str]:
-    """What is wrong with an outcome; `may_be_cut`: it was cancelled, so that a prefix is right too."""
+    """What is wrong with an outcome; `may_be_cut`: it was cancelled or had little time, so a prefix is right too."""
     expected, wrong = known.answer, []
-    if got.error is not None and not (may_be_cut and got.error.code == "CANCELLED"):
+    if got.error is not None and not (may_be_cut and got.error.code in _CUT_CODES):
         wrong.append(f"ended with {got.error!r}: {got.error}")
     is_cut = may_be_cut and (got.error is not None or not got.finish_reason)
-    is_cut = is_cut or (may_be_cut and got.finish_reason == gen.FINISH_REASON_CANCELLED)
+    is_cut = is_cut or (may_be_cut and got.finish_reason in _CUT)
     stops = known.ask.options.get("stop", ())
     for index in sorted(expected.choices | got.choices):
         parts = expected.choices.get(index, Part()), got.choices.get(index, Part())
@@ -87,7 +89,7 @@ def _is_cut_of(whole: str, text: str, stops: Sequence[str]) -> bool:
 
 
 def _compare_cut(expected: Part, got: Part, stops: Sequence[str]) -> list[str]:
-    if got.finish_reason not in (0, gen.FINISH_REASON_CANCELLED):
+    if got.finish_reason not in (0, *_CUT):
         return _compare_whole(expected, got)  # this choice was over when the others were cut
     wrong = _compare_scores(expected, got)
     if got.token_ids != expected.token_ids[: len(got.token_ids)]:
@@ -141,12 +143,11 @@ def outcome_of(response: pb.GenerateResponse) -> Outcome:
         for choice in response.choices
     }
     reasons = [part.finish_reason for part in choices.values()]
-    is_cut = gen.FINISH_REASON_CANCELLED in reasons
     return Outcome(
         request_id=response.request_id,
         token_ids=[token for part in choices.values() for token in part.token_ids],
         text="".join(part.text for part in choices.values()),
-        finish_reason=gen.FINISH_REASON_CANCELLED if is_cut else reasons[0],
+        finish_reason=next((reason for reason in reasons if reason in _CUT), reasons[0]),
         usage=response.usage,
         seed=response.seed,
         timings=response.timings,
@@ -161,7 +162,10 @@ async def check_record(
     """The record says what the client saw: the same result and the same usage, once it has ended."""
     record = await ended_record(journal, client, got.request_id)
     stored = outcome_of(record.result) if record.result.choices else Outcome()
-    is_left = not got.finish_reason and got.error is None  # its client left before the end
+    # Its client left before the end, or counted its time itself.
+    is_left = not got.finish_reason and (
+        got.error is None or got.error.code == "DEADLINE_EXCEEDED"
+    )
     for index in sorted(stored.choices | got.choices):
         seen, kept = got.choices.get(index, Part()), stored.choices.get(index, Part())
         if not is_left and (kept.token_ids, kept.text) != (seen.token_ids, seen.text):
@@ -183,7 +187,7 @@ async def check_record(
         journal.fail("usage of the record and of its result differ", history)
     if not is_left and got.token_ids and record.usage != got.usage:
         journal.fail(f"usage in the record {record.usage}, delivered {got.usage}", history)
-    may_be_cut = record.status == gen.REQUEST_STATUS_CANCELLED
+    may_be_cut = record.status in (gen.REQUEST_STATUS_CANCELLED, gen.REQUEST_STATUS_EXPIRED)
     for wrong in compare(known, stored, may_be_cut=may_be_cut) if stored.token_ids else ():
         journal.fail(f"record: {wrong}", history)
 

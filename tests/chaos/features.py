@@ -29,6 +29,8 @@ def random_features(rng: random.Random) -> dict[str, Any]:
         options["output"] = _output(rng)
     if rng.random() < 0.25:
         options["constraint"] = _constraint(rng)
+    if rng.random() < 0.2:
+        options |= {"cache_salt": rng.choice(["flour", "bran"]), "labels": {"mill": "lower"}}
     return options
 
 

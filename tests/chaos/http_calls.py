@@ -152,6 +152,8 @@ class HttpCalls(Calls):
     def _body(self, options: dict[str, Any]) -> dict[str, Any]:
         """The request as JSON: options by their names, messages of the contract by their fields."""
         body = self._options(options)
+        if (timeout_s := body.pop("timeout_s", None)) is not None:
+            body["deadline"] = timeout_s
         prompt = self.known.ask.body
         if isinstance(prompt, list) and isinstance(prompt[0], dict):
             body["messages"] = prompt

@@ -24,6 +24,7 @@ _WAYS = {
     "return": 3,
     "cancel": 3,
     "leave": 2,
+    "expire": 2,
     "keyed": 4,
 }
 _HTTP_SHARE = 0.3
@@ -106,6 +107,8 @@ class Load:
                 await self._check(calls, await calls.stream_and_cancel(), may_be_cut=True)
             case "leave":
                 await self._check(calls, await calls.stream_and_leave(), may_be_cut=True)
+            case "expire":
+                await self._expire(calls)
             case "keyed":
                 for outcome in await self._keyed[calls.tenant, type(calls)].ask(calls):
                     await self._check(calls, outcome)
@@ -141,10 +144,15 @@ class Load:
             await calls.go_on(outcome)
         await self._check(calls, outcome)
 
+    async def _expire(self, calls: Calls) -> None:
+        outcome = await calls.stream_and_expire()
+        if outcome.request_id:
+            await self._check(calls, outcome, may_be_cut=True)
+
     async def _check(self, calls: Calls, outcome: Outcome, *, may_be_cut: bool = False) -> None:
         """Against the undisturbed run, then against the record."""
         self._journal.counts["requests"] += 1
-        if outcome.error is not None and outcome.error.code == "CANCELLED" and may_be_cut:
+        if outcome.error is not None and may_be_cut:
             self._journal.counts["requests cut"] += 1
         for wrong in compare(calls.known, outcome, may_be_cut=may_be_cut):
             self._journal.fail(wrong, calls.history)
