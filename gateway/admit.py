@@ -1,4 +1,4 @@
-"""Admission: one script, after which the request is safe; or a refusal that says when to come back."""
+"""Admission: one script, after which the request is safe (`streams.node` retries it), or a refusal that says when to come back."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Carries out a plan: picks are taken in the record, and go to their worker together once all of them are.
+"""Carries out a plan: picks are taken in the record (new ones by `start`), and go to their worker together once all of them are.
 
 plan ──▶ pick ──▶ take (one round trip per batch) ──▶ Assign
 """

@@ -1,6 +1,6 @@
 """From the log to the record: confirmed facts, terminal records, acks. In this order, always.
 
-finish confirmed in the log ──▶ terminal record ──▶ mark removed ──▶ entry acked
+finish confirmed in the log ──▶ terminal record ──▶ mark removed ──▶ quota settled ──▶ entry acked
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Calls to Redis: repeated until the answer is definite, and blocking reads, over one node, Sentinel or a cluster.
+"""Calls to Redis, retried after lost answers until one is definite, and blocking reads; one node, Sentinel or a cluster.
 
 ``Node.call`` repeats until the answer is definite, or until its bound. Every script and command of ours is safe
 to repeat, so a lost answer costs a repetition and never a request (docs/delivery.md).

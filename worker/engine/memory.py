@@ -1,4 +1,4 @@
-"""Who gets which blocks: finds known prefixes, lets the choices of a request share their prompt, publishes what is proven.
+"""Who gets which blocks: finds known prefixes, shares prompts among choices, publishes what is proven, frees behind windows.
 
 A block is written only by the one sequence that holds it: what is shared is full and computed, or about to be computed by
 the sequence that the others follow. What enters the prefix cache is proven first: the token drawn behind it was sound.

@@ -1,4 +1,4 @@
-"""Weights as names of 16 values, in the kernels' order."""
+"""Weights as names of 16 values (nf4, fp4), in the order of their kernel, `src/codes.h`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
