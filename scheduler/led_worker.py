@@ -41,14 +41,15 @@ class LedWorker:
     """State of one session; only the loop's task changes it."""
 
     def __init__(self, session: WorkerSession, beat_s: float) -> None:
-        """Nothing runs yet; nothing is known to be free until the first credit. It gives a life sign each ``beat_s``."""
+        """Nothing runs yet, and it gets nothing until its first credit. It gives a life sign each ``beat_s``."""
         self.session = session
         self._beat_s = beat_s
         self._heard_s = float("-inf")
         self.running: dict[str, LedRequest] = {}
         self.is_draining = False
         self.last_step_age_ms = 0
-        self.credit = Credit(0, 0, 0)
+        # No place, though all memory is free: nobody is to see a full pool where nothing runs.
+        self.credit = Credit(0, session.hello.kv_blocks, 0)
         self._unseen: dict[str, _Unseen] = {}
         self._alone = ""
         self._view: WorkerView | None = None

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 NUM_SEQS = 16
 # Few tokens a step: a long prompt is under way for seconds.
 FLAGS = [*SIMULATED, "--step-ms", "15", "--max-seqs", str(NUM_SEQS), "--max-batch-tokens", "48"]
-NUM_DECODING, NUM_LONG, NUM_QUEUED, NUM_WITNESSES = 6, 4, 12, 4
+NUM_DECODING, NUM_BATCH, NUM_LONG, NUM_QUEUED, NUM_HIGH, NUM_WITNESSES = 6, 2, 4, 12, 2, 4
 LONG_PROMPT = "A long story of a mill. " * 260
 MOST = {"model": "sim", "max_tokens": 1500, "ignore_eos": True}
 # A lease of 5 s, looks each second, and the grace; the gateway's pings: 2 s and a third more. Doubled for busy machines.
@@ -39,15 +39,18 @@ def stack() -> Iterator[Stack]:
 
 @contextlib.asynccontextmanager
 async def a_crowd(stack: Stack) -> AsyncIterator[tuple[Crowd, TcpProxy]]:
-    """Calls at every stage at the first gateway: decoding, at a long prompt, waiting; and what lies between."""
+    """Calls at every stage at the first gateway: decoding, at a long prompt, waiting, pre-empted; and what is between."""
     port, num_known = int(stack.targets[0].rpartition(":")[2]), NUM_WITNESSES
+    num_preempted = preempted(stack)
     with running_proxy(port) as proxy, crowd_at(f"127.0.0.1:{proxy.port}") as crowd:
-        for number, prompt, num_running in (
-            (NUM_DECODING, "decodes", NUM_DECODING),
-            (NUM_LONG, LONG_PROMPT, NUM_DECODING + 1),  # they take turns
-            (NUM_QUEUED, "waits", NUM_DECODING + 1),
+        for number, prompt, priority, num_running in (
+            (NUM_DECODING, "decodes", "normal", NUM_DECODING),
+            (NUM_BATCH, "makes room", "batch", NUM_DECODING + NUM_BATCH),
+            (NUM_LONG, LONG_PROMPT, "normal", NUM_DECODING + 1),  # they take turns
+            (NUM_QUEUED, "waits", "normal", NUM_DECODING + 1),
+            (NUM_HIGH, "takes room", "high", NUM_DECODING + 1),
         ):
-            crowd.ask(number, prompt, **MOST)
+            crowd.ask(number, prompt, priority=priority, **MOST)
             num_known += number
             await asyncio.to_thread(
                 eventually,
@@ -56,7 +59,15 @@ async def a_crowd(stack: Stack) -> AsyncIterator[tuple[Crowd, TcpProxy]]:
                 ),
                 within_s=20,
             )
+        await asyncio.to_thread(
+            eventually, lambda: preempted(stack) >= num_preempted + NUM_HIGH, within_s=20
+        )
         yield crowd, proxy
+
+
+def preempted(stack: Stack) -> float:
+    """Requests that were asked to make room so far."""
+    return stack.metric(stack.schedulers[0], "headrace_preemptions_asked_total")
 
 
 def running(stack: Stack) -> float:
@@ -84,7 +95,7 @@ async def test_who_is_gone_is_worked_for_no_more(stack: Stack, way: str):
         others = open_ids(stack)
         async with a_crowd(stack) as (crowd, proxy):
             ids = open_ids(stack) - others
-            assert len(ids) == NUM_DECODING + NUM_LONG + NUM_QUEUED
+            assert len(ids) == NUM_DECODING + NUM_BATCH + NUM_LONG + NUM_QUEUED + NUM_HIGH
             await asyncio.to_thread(hurt, way, stack, crowd, proxy)
             await asyncio.to_thread(
                 eventually,
@@ -122,7 +133,7 @@ async def check_records(client: AsyncClient, ids: set[str], *, goes_on: bool) ->
         assert shown.usage.completion_tokens == tokens
         assert bool(shown.usage.prompt_tokens) or not tokens
         num_tokens.append(tokens)
-    assert sum(tokens > 0 for tokens in num_tokens) >= NUM_DECODING
+    assert sum(tokens > 0 for tokens in num_tokens) >= NUM_DECODING + NUM_BATCH
     if not goes_on:
         num_slots = NUM_SEQS - NUM_DECODING - NUM_LONG  # of witnesses that have ended, too
         assert num_tokens.count(0) >= NUM_QUEUED - num_slots

@@ -156,7 +156,8 @@ def replicated(stack: Stack, folder: Path) -> Iterator[RedisServer]:
 async def test_a_fail_over_takes_the_last_moments_along(tmp_path: Path):
     """The replica lacks the last tokens, an end and an admission: what it knows of goes on exactly, the rest is lost.
 
-    What went on says every token once, and what had ended for its client ends again, with the same.
+    What went on says every token once, and what had ended for its client ends again, with the same. The leader writes
+    what the log has lost again.
     """
     with running_stack(worker_flags=FLAGS, with_link=True) as stack:
         async with AsyncClient(stack.targets) as client:
@@ -182,6 +183,7 @@ async def test_a_fail_over_takes_the_last_moments_along(tmp_path: Path):
                     for outcome, expected in zip(outcomes, load.undisturbed, strict=True):
                         assert outcome.error is None, outcome.error
                         assert outcome.answer == expected.answer
+                    assert "reply log lost its end: written again" in stack.schedulers[0].log
                     again = await client.get_request(load.finished.request_id)
                     assert list(again.result.choices[0].token_ids) == load.finished.token_ids
                     await served_again(client)

@@ -40,10 +40,12 @@ def request(prompt_tokens: int = 40) -> LedRequest:
     )
 
 
-async def test_nothing_is_free_before_the_first_credit():
-    """A worker that has said nothing yet is given nothing."""
+async def test_no_place_is_free_before_the_first_credit():
+    """A worker that has said nothing yet is given nothing, and its memory is not shown as full."""
     hello = Hello("w", "i", 1, "m", "r", b"", "fp", 100, 16, 8, 512)
-    assert LedWorker(WorkerSession(hello, "here:1"), BEAT_S).view(LENGTHS, NOW_S).free_blocks == 0
+    new = LedWorker(WorkerSession(hello, "here:1"), BEAT_S)
+    assert new.view(LENGTHS, NOW_S).free_seqs == 0
+    assert new.credit.free_blocks == hello.kv_blocks
 
 
 async def test_an_unseen_assignment_is_subtracted():
