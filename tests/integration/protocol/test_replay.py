@@ -1,13 +1,12 @@
 """Runs of the protocol's model, replayed against the real scripts: both must say the same after every step."""
 
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from common.streams import inbox
 from common.streams.node import Node
-from tests.integration.protocol.replayed import PARTITION, Replayed
+from tests.integration.protocol.replayed import Replayed
 from tests.support.redis_server import RedisServer, running_redis
 from tests.unit.protocol.explore import State, first_state, moves
 from tests.unit.protocol.scope import Scope
@@ -27,14 +26,6 @@ def redis_server() -> Iterator[RedisServer]:
     """A Redis whose logs drop single entries, so that trimming shows in short logs."""
     with running_redis(options=["--stream-node-max-entries", "1"]) as server:
         yield server
-
-
-@pytest.fixture
-async def node(redis_server: RedisServer) -> AsyncIterator[Node]:
-    node = Node(redis_server.url)
-    await inbox.create_groups(node, PARTITION)
-    yield node
-    await node.close()
 
 
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES.keys())

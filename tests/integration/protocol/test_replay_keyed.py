@@ -1,7 +1,6 @@
 """Runs of the model of idempotency keys, replayed against the real scripts: both must say the same after every step."""
 
 import random
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -14,21 +13,12 @@ from common.streams.idempotency import Claim, KeyName
 from common.streams.node import Node
 from common.wire.records import TerminalRecord, encode_terminal
 from tests.integration.protocol.replayed import BOUNDS, PARTITION, submission_of
-from tests.support.redis_server import RedisServer
 from tests.unit.protocol.keyed import Caller, Phase, Store
 from tests.unit.protocol.test_keyed_model import State, first_state, moves
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
 NUM_RUNS = 60
-
-
-@pytest.fixture
-async def node(redis_server: RedisServer) -> AsyncIterator[Node]:
-    node = Node(redis_server.url)
-    await inbox.create_groups(node, PARTITION)
-    yield node
-    await node.close()
 
 
 class Replayed:

@@ -19,7 +19,7 @@ from common.domain import (
 from common.log_fold import LogFold
 from common.prefix_keys import sampled_hashes
 from common.records import Progress
-from common.streams import admission, cards, following, leases, reply_log
+from common.streams import admission, cards, following, inbox, leases, ownership, reply_log
 from common.streams.node import Node
 from common.tracing import NO_TRACE
 from common.wire.card import encode_card
@@ -167,6 +167,14 @@ async def serving(node: Node, gateway_id: str = "g1") -> AsyncIterator[FakeGatew
 async def know_the_model(node: Node) -> None:
     """Let schedulers lead the model's partition without any worker."""
     await cards.store_card(node, MODEL, "r1", encode_card(make_card()))
+
+
+async def own_by(node: Node, owner: str, request_id: RequestId) -> ownership.Owned:
+    """Take the one entry of the inbox as a scheduler called `owner` did, before it was lost."""
+    (entry,) = await inbox.read_new(node, PARTITION, owner)
+    (owned,) = await ownership.own(node, owner, [(request_id, entry.priority, entry.entry_id)])
+    assert isinstance(owned, ownership.Owned)
+    return owned
 
 
 async def pending_of(node: Node) -> int:

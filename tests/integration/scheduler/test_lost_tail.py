@@ -5,10 +5,10 @@ import pytest
 from common import keys
 from common.log_fold import LogFold
 from common.records import FenceRecord, LogRecord, Progress, TokensRecord
-from common.streams import inbox, ownership, reply_log
+from common.streams import inbox, reply_log
 from common.streams.node import Node
 from common.wire.records import decode_log_batch, encode_log_batch
-from tests.integration.scheduler.fake_gateway import PARTITION, eventually_empty, serving
+from tests.integration.scheduler.fake_gateway import PARTITION, eventually_empty, own_by, serving
 from tests.integration.scheduler.fake_worker import FakeWorker, expected, working
 from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
@@ -69,11 +69,7 @@ async def test_a_lost_fence_is_written_again(redis_server: RedisServer, node: No
     await inbox.create_groups(node, PARTITION)
     async with serving(node) as gateway:
         request_id = await gateway.admit((6, 6), max_tokens=6)
-        (entry,) = await inbox.read_new(node, PARTITION, "zombie")
-        (owned,) = await ownership.own(
-            node, "zombie", [(request_id, entry.priority, entry.entry_id)]
-        )
-        assert isinstance(owned, ownership.Owned)
+        owned = await own_by(node, "zombie", request_id)
         worker = FakeWorker(steps_left=2)
         async with (
             scheduling(redis_server.url) as scheduler,

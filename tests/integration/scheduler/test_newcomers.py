@@ -14,7 +14,7 @@ from tests.integration.scheduler.fake_gateway import FakeGateway, eventually_emp
 from tests.integration.scheduler.fake_worker import FakeWorker, expected, working
 from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
-from tests.support.tcp_proxy import running_proxy
+from tests.support.tcp_proxy import TcpProxy, running_proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(40)]
 
@@ -50,6 +50,22 @@ async def _run_one(gateway: FakeGateway) -> None:
     assert (await gateway.terminal(request_id)).status is RequestStatus.FINISHED
 
 
+@contextlib.asynccontextmanager
+async def _behind_a_proxy(
+    redis_server: RedisServer, node: Node, worker: FakeWorker
+) -> AsyncIterator[tuple[TcpProxy, FakeGateway]]:
+    """A scheduler that reaches Redis through a proxy, and has had its first request."""
+    with running_proxy(redis_server.port) as proxy:
+        async with (
+            scheduling(f"redis://127.0.0.1:{proxy.port}/0") as scheduler,
+            serving(node) as gateway,
+            working(worker, scheduler.address),
+        ):
+            await worker.until(lambda w: w.is_welcome)
+            await _run_one(gateway)
+            yield proxy, gateway
+
+
 async def test_a_free_worker_gets_a_new_request_by_one_write(
     redis_server: RedisServer, node: Node
 ):
@@ -79,47 +95,33 @@ async def test_a_free_worker_gets_a_new_request_by_one_write(
 async def test_what_was_cancelled_meanwhile_does_not_start(redis_server: RedisServer, node: Node):
     """A flag that was set between admission and start is heeded: the request is owned, and ends without a token."""
     worker = FakeWorker()
-    with running_proxy(redis_server.port) as proxy:
-        async with (
-            scheduling(f"redis://127.0.0.1:{proxy.port}/0") as scheduler,
-            serving(node) as gateway,
-            working(worker, scheduler.address),
-        ):
-            await worker.until(lambda w: w.is_welcome)
-            await _run_one(gateway)
-            proxy.delay(0.2)
-            async with _watching(node) as seen:
-                request_id = await gateway.admit((5, 6), max_tokens=4)
-                await following.cancel(node, request_id, "cancelled", bound_s=5)
-                terminal = await gateway.terminal(request_id)
-            assert seen == ["start", "own"]
-            assert terminal.status is RequestStatus.CANCELLED
-            assert terminal.usage.completion_tokens == 0
-            proxy.pass_through()
-            assert not worker.running
-            again = await gateway.admit((6, 7), max_tokens=3)
-            assert (await gateway.terminal(again)).status is RequestStatus.FINISHED
-            await eventually_empty(node)
+    async with _behind_a_proxy(redis_server, node, worker) as (proxy, gateway):
+        proxy.delay(0.2)
+        async with _watching(node) as seen:
+            request_id = await gateway.admit((5, 6), max_tokens=4)
+            await following.cancel(node, request_id, "cancelled", bound_s=5)
+            terminal = await gateway.terminal(request_id)
+        assert seen == ["start", "own"]
+        assert terminal.status is RequestStatus.CANCELLED
+        assert terminal.usage.completion_tokens == 0
+        proxy.pass_through()
+        assert not worker.running
+        again = await gateway.admit((6, 7), max_tokens=3)
+        assert (await gateway.terminal(again)).status is RequestStatus.FINISHED
+        await eventually_empty(node)
 
 
 async def test_a_start_whose_answer_is_lost_is_recovered(redis_server: RedisServer, node: Node):
     """Repeated, it finds a request with a past: that is owned behind a fence, and no token is lost or doubled."""
     worker = FakeWorker()
-    with running_proxy(redis_server.port) as proxy:
-        async with (
-            scheduling(f"redis://127.0.0.1:{proxy.port}/0") as scheduler,
-            serving(node) as gateway,
-            working(worker, scheduler.address),
-        ):
-            await worker.until(lambda w: w.is_welcome)
-            await _run_one(gateway)
-            async with _watching(node) as seen:
-                proxy.drop_replies(script_digest("start").encode(), count=1)
-                request_id = await gateway.admit((5, 6), max_tokens=30)
-                terminal = await gateway.terminal(request_id, within_s=15)
-            assert seen == ["start", "start", "own", "take"]
-            assert terminal.status is RequestStatus.FINISHED
-            assert terminal.progress.choices[0].token_ids == expected((5, 6), 30)
-            assert terminal.usage.completion_tokens == 30
-            assert terminal.progress.epoch == 2
-            await eventually_empty(node, within_s=15)
+    async with _behind_a_proxy(redis_server, node, worker) as (proxy, gateway):
+        async with _watching(node) as seen:
+            proxy.drop_replies(script_digest("start").encode(), count=1)
+            request_id = await gateway.admit((5, 6), max_tokens=30)
+            terminal = await gateway.terminal(request_id, within_s=15)
+        assert seen == ["start", "start", "own", "take"]
+        assert terminal.status is RequestStatus.FINISHED
+        assert terminal.progress.choices[0].token_ids == expected((5, 6), 30)
+        assert terminal.usage.completion_tokens == 30
+        assert terminal.progress.epoch == 2
+        await eventually_empty(node, within_s=15)

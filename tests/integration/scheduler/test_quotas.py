@@ -20,6 +20,7 @@ from tests.integration.scheduler.fake_gateway import (
     FakeGateway,
     eventually_empty,
     know_the_model,
+    own_by,
     serving,
 )
 from tests.integration.scheduler.fake_worker import FakeWorker, working
@@ -70,9 +71,7 @@ async def test_what_a_dead_scheduler_left_is_settled(redis_server: RedisServer, 
     await inbox.create_groups(node, PARTITION)
     gateway = FakeGateway(node)
     request_id = await admit(gateway, node)
-    (entry,) = await inbox.read_new(node, PARTITION, "gone")
-    (owned,) = await ownership.own(node, "gone", [(request_id, entry.priority, entry.entry_id)])
-    assert isinstance(owned, ownership.Owned)
+    owned = await own_by(node, "gone", request_id)
     await asyncio.wait_for(_finish(node, request_id, owned.epoch), scaled(5))
     assert (await use_of(node, "t", bound_s=5)).open_requests == 1
     async with scheduling(redis_server.url):

@@ -11,7 +11,7 @@ from common.streams import cards, following, inbox, ownership, reply_log, wake
 from common.streams.node import Node
 from common.wire.card import encode_card
 from common.wire.records import encode_log_batch
-from tests.integration.scheduler.fake_gateway import PARTITION, eventually_empty, serving
+from tests.integration.scheduler.fake_gateway import PARTITION, eventually_empty, own_by, serving
 from tests.integration.scheduler.fake_worker import MODEL, FakeWorker, expected, make_card, working
 from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
@@ -225,11 +225,7 @@ async def test_a_zombies_append_counts_for_nobody(redis_server: RedisServer, nod
     await inbox.create_groups(node, PARTITION)
     async with serving(node) as gateway:
         request_id = await gateway.admit((6, 6), max_tokens=6)
-        (entry,) = await inbox.read_new(node, PARTITION, "zombie")
-        (owned,) = await ownership.own(
-            node, "zombie", [(request_id, entry.priority, entry.entry_id)]
-        )
-        assert isinstance(owned, ownership.Owned)
+        owned = await own_by(node, "zombie", request_id)
         await ownership.take(node, [(request_id, owned.epoch)], "w0", "fp1")
         tokens = expected((6, 6), 2)
 
@@ -261,11 +257,7 @@ async def test_a_logged_finish_outranks_a_cancel(redis_server: RedisServer, node
     await inbox.create_groups(node, PARTITION)
     async with serving(node) as gateway:
         request_id = await gateway.admit((6, 7), max_tokens=1)
-        (entry,) = await inbox.read_new(node, PARTITION, "dead")
-        (owned,) = await ownership.own(
-            node, "dead", [(request_id, entry.priority, entry.entry_id)]
-        )
-        assert isinstance(owned, ownership.Owned)
+        owned = await own_by(node, "dead", request_id)
         await ownership.take(node, [(request_id, owned.epoch)], "w0", "fp1")
         token = expected((6, 7), 1)[0]
         facts = [
