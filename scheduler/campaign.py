@@ -124,6 +124,8 @@ class Campaign:
             self._balance.left(self._partition)
         if was_lost:
             self._log.warning("lease lost")
+            if (me := asyncio.current_task()) is not None and me.cancelling():
+                raise asyncio.CancelledError  # which the group drops when a task of it fails
         else:
             await self._give_back()
 

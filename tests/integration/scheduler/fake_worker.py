@@ -293,9 +293,11 @@ class FakeWorker:
 async def working(worker: FakeWorker, address: str) -> AsyncIterator[asyncio.Task[None]]:
     """A worker that dials again and again, like a real one; cancelling the task is its death."""
 
+    is_over = False
+
     async def dial() -> None:
         target = address
-        while True:
+        while not is_over:  # a task group whose task fails drops a cancellation that comes then
             try:
                 target = await worker.run(target) or address
             except* grpc.aio.AioRpcError as group:
@@ -308,6 +310,7 @@ async def working(worker: FakeWorker, address: str) -> AsyncIterator[asyncio.Tas
     try:
         yield task
     finally:
+        is_over = True
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled() and task.exception() is not None:
