@@ -11,7 +11,7 @@ from worker.engine.model_settings import ModelSettings
 from worker.model.checkpoint import find_checkpoint
 from worker.model.load import load_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def convert(cache, barrier, results):
