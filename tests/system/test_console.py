@@ -29,9 +29,11 @@ def address(stack: Stack) -> str:
 
 
 def text(browser: WebDriver, selector: str) -> str:
-    """What is read there now, or nothing. Found and read by the page itself: it may draw anew between two questions."""
+    """What is read there now, if anything. Found and read by the page itself: it may draw anew between two questions."""
     return browser.execute_script(
-        "return document.querySelector(arguments[0])?.innerText ?? ''", selector
+        "const found = document.querySelector(arguments[0]);"
+        "return found?.checkVisibility() ? found.innerText : '';",
+        selector,
     )
 
 
@@ -87,20 +89,19 @@ def watch_it_live(browser: WebDriver, folder: Path) -> None:
 
 def look_one_up_by_keys(browser: WebDriver, folder: Path) -> None:
     """From the list by Tab and Enter, and by its id with a slash; Esc leads back."""
-    request_id = text(browser, "#oldest tbody tr:first-child button")
     press(browser, "p")  # rows stay while they are walked through
-    assert text(browser, "#pause") == "Resume"
+    eventually(lambda: text(browser, "#pause") == "Resume")
+    request_id = text(browser, "#oldest tbody tr:first-child button")
     for _ in range(40):
         press(browser, Keys.TAB)
         if browser.switch_to.active_element.get_attribute("data-key") == request_id:
             break
     press(browser, Keys.ENTER)
     eventually(lambda: "Request" in text(browser, "#timeline"), within_s=120)
-    assert request_id in text(browser, "#timeline-title")
-    facts = text(browser, "#timeline-body")
-    assert "blue" in facts
-    assert "Stage" in facts
-    assert browser.find_elements(By.CSS_SELECTOR, "#timeline svg.stages rect")
+    eventually(lambda: request_id in text(browser, "#timeline-title"))
+    for fact in ("blue", "Stage"):
+        eventually(lambda fact=fact: fact in text(browser, "#timeline-body"))
+    eventually(lambda: browser.find_elements(By.CSS_SELECTOR, "#timeline svg.stages rect"))
     picture(browser, folder, "timeline")
     press(browser, Keys.ESCAPE)
     eventually(lambda: not browser.find_elements(By.CSS_SELECTOR, "dialog[open]"), within_s=120)
