@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 
 import pytest
 
@@ -135,14 +134,6 @@ async def test_messages_are_looked_at_one_by_one(gateway: RunningGateway) -> Non
     }
 
 
-async def test_a_list_of_stop_strings_is_no_weapon(gateway: RunningGateway) -> None:
-    """Hundreds of thousands are refused about as fast as they can be read (B07)."""
-    began_s = time.monotonic()
-    answer = await post(gateway.http, COMPLETIONS, completion(stop=["ab"] * 500_000))
-    assert answer.fields == {"stop"}
-    assert time.monotonic() - began_s < scaled(3)
-
-
 async def test_too_long_a_body(gateway: RunningGateway) -> None:
     """Refused by its length before it is sent, and by counting where no length is said."""
     head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -246,14 +237,42 @@ async def test_the_plain_api(gateway: RunningGateway, served: ScriptedScheduler)
         gateway.http, "/api/generate", completion(max_tokens=1, stream=True), "connection: close"
     )
     assert b'"accepted"' in events.body
-    many = {"requests": [completion(max_tokens=1), completion(model="none")]}
-    outcomes = (await post(gateway.http, "/api/batch_generate", many)).json["outcomes"]
-    assert outcomes[0]["response"]["choices"][0]["text"] == "w0 "
-    assert outcomes[1]["error"]["reason"] == "MODEL_NOT_FOUND"
     tokens = await post(gateway.http, "/tokenize", {"model": "tiny", "prompt": "hello world"})
     assert tokens.json == {"count": 3, "max_model_len": 64, "tokens": [1, 3, 4]}
     for path in ("/livez", "/readyz", "/openapi.json", "/v1/models"):
         assert (await send(gateway.http, request(path, b"", method="GET"))).status == 200
+
+
+async def test_a_bad_request_of_a_batch_harms_no_other(
+    gateway: RunningGateway, served: ScriptedScheduler
+) -> None:
+    """Whatever is wrong with it: each has its own outcome at its place, in the names that were sent."""
+    bad: list[object] = [
+        completion(model="none"),
+        completion(max_tokens=-1),
+        completion(n=1000, stop=""),
+        completion(user="me"),
+        completion(stream=True),
+        "no request",
+    ]
+    many = {"requests": [*bad, completion(max_tokens=1)]}
+    outcomes = (await post(gateway.http, "/api/batch_generate", many)).json["outcomes"]
+    assert [one["index"] for one in outcomes] == [*range(len(bad) + 1)]
+    assert outcomes.pop()["response"]["choices"][0]["text"] == "w0 "
+    errors = [one["error"] for one in outcomes]
+    assert errors[0]["reason"] == "MODEL_NOT_FOUND"
+    named = [{one["field"] for one in error["field_violations"]} for error in errors[1:]]
+    assert named == [{"max_tokens"}, {"n", "stop[0]"}, {"user"}, {"stream"}, {"request"}]
+    assert all(
+        name in error["message"]
+        for error, names in zip(errors[1:], named, strict=True)
+        for name in names
+    )
+    alone = await post(gateway.http, "/api/batch_generate", {"requests": bad[-1:]})
+    assert (alone.status, len(alone.json["outcomes"])) == (200, 1)
+    for count in (0, 257):
+        many = {"requests": bad[-1:] * count}
+        assert (await post(gateway.http, "/api/batch_generate", many)).fields == {"requests"}
 
 
 async def test_one_client_id_twice(gateway: RunningGateway, served: ScriptedScheduler) -> None:
