@@ -12,6 +12,7 @@ from common.request_status import RequestStatus
 from common.streams import snapshots
 from common.streams.node import Node
 from common.wire.snapshot import (
+    BacklogStatus,
     ClassStatus,
     OpenRequest,
     PartitionStatus,
@@ -24,6 +25,7 @@ from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
 from scheduler.planning.open_order import order_of_service
+from scheduler.planning.queue import WaitingQueue
 
 INTERVAL_S = LENGTHS.snapshot_s
 NUM_POSITIONS = 100
@@ -79,6 +81,7 @@ class Snapshot:
             positions=self._positions(),
             tokens_per_s=self._token_rate.per_s,
             oldest=_oldest([*waiting, *running], led.clock()),
+            backlogs=backlogs(led.queue, led.clock()),
         )
 
     def _positions(self) -> list[QueuePosition]:
@@ -106,6 +109,19 @@ class Snapshot:
                 )
             found.append(QueuePosition(request.request_id, position, reason))
         return found
+
+
+def backlogs(queue: WaitingQueue, now_s: float) -> list[BacklogStatus]:
+    """What waits, by what it needs of a worker."""
+    return [
+        BacklogStatus(
+            key.fingerprint or "",
+            key.model_revision,
+            len(lane),
+            max(0, round((now_s - (lane.oldest_arrival_s or now_s)) * 1000)),
+        )
+        for key, lane in queue.lanes()
+    ]
 
 
 class _Rate:
@@ -175,4 +191,5 @@ def _worker(worker: LedWorker) -> WorkerStatus:
         block_size=hello.block_size,
         draining=worker.is_draining,
         last_step_age_ms=worker.last_step_age_ms,
+        fingerprint=hello.fingerprint,
     )
