@@ -13,7 +13,7 @@ from common.wire.snapshot import PartitionStatus, decode_status
 from scheduler.led_partition import LedPartition
 from scheduler.led_worker import LedWorker
 from scheduler.snapshot import backlogs
-from scheduler.worker_need import SLICE_S, Fleet, Need, fleets_of, wanted_move
+from scheduler.worker_need import SLICE_S, Fleet, Kind, Need, fleets_of, wanted_move
 from scheduler.worker_registry.doors import Doors
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class WorkerMoves:
         workers = [one for one in self._led.workers.values() if not _is_leaving(one)]
         for fleet in fleets_of(one.kind for one in workers):
             members = [one for one in workers if fleet.has(one.kind)]
-            if self._look_at(fleet, members, [fleet.need(one) for one in others]):
+            if self._look_at(fleet, members, [need_of(fleet, one) for one in others]):
                 return
 
     def _look_at(self, fleet: Fleet, workers: list[LedWorker], others: list[Need]) -> bool:
@@ -112,6 +112,14 @@ class WorkerMoves:
             if status is not None and status.leader:
                 found.append(status)
         return found
+
+
+def need_of(fleet: Fleet, status: PartitionStatus) -> Need:
+    """How much a partition needs workers of a fleet, as its snapshot tells."""
+    kinds = (
+        Kind(one.fingerprint, one.model_revision) for one in status.workers if not one.draining
+    )
+    return fleet.need(status.partition, status.leader, status.backlogs, kinds)
 
 
 def _is_leaving(worker: LedWorker) -> bool:

@@ -13,14 +13,33 @@ Each rule looks at one ``Fleet`` at a time: at workers that may stand in for one
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from common.domain import Partition
 from common.lengths import LENGTHS
-from common.wire.session import Hello
-from common.wire.snapshot import BacklogStatus, PartitionStatus
 
 MOMENT_S = LENGTHS.snapshot_s
 SLICE_S = 5 * LENGTHS.snapshot_s
+
+
+class Backlog(Protocol):
+    """Waiting requests that need the same of a worker; ``fingerprint`` is empty for those that have not started."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal numerics."""
+
+    @property
+    def model_revision(self) -> str:
+        """The revision; empty for any."""
+
+    @property
+    def num_waiting(self) -> int:
+        """How many."""
+
+    @property
+    def oldest_age_ms(self) -> int:
+        """How long the oldest one has waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +49,7 @@ class Kind:
     fingerprint: str
     model_revision: str
 
-    def serves(self, backlog: BacklogStatus) -> bool:
+    def serves(self, backlog: Backlog) -> bool:
         """Whether it may run these requests."""
         if backlog.fingerprint:
             return backlog.fingerprint == self.fingerprint
@@ -54,30 +73,26 @@ class Fleet:
             return kind.fingerprint == self.fingerprint
         return kind.model_revision == self.model_revision
 
-    def need(self, status: PartitionStatus) -> "Need":
-        """How much a partition needs workers of this fleet."""
+    def need(
+        self,
+        partition: Partition,
+        address: str,
+        backlogs: Iterable[Backlog],
+        kinds: Iterable[Kind],
+    ) -> "Need":
+        """How much a partition needs workers of this fleet, with these ``kinds`` of workers that take new requests."""
         started = bool(self.fingerprint)
         member = Kind(self.fingerprint, self.model_revision)
         wanted = [
-            one
-            for one in status.backlogs
-            if bool(one.fingerprint) is started and member.serves(one)
+            one for one in backlogs if bool(one.fingerprint) is started and member.serves(one)
         ]
-        kinds = (
-            Kind(one.fingerprint, one.model_revision) for one in status.workers if not one.draining
-        )
         return Need(
-            status.partition,
-            status.leader,
+            partition,
+            address,
             sum(one.num_waiting for one in wanted),
             max((one.oldest_age_ms for one in wanted), default=0) / 1000,
             sum(map(self.has, kinds)),
         )
-
-
-def kind_of(hello: Hello) -> Kind:
-    """The kind of the worker that introduced itself so."""
-    return Kind(hello.fingerprint, hello.model_revision)
 
 
 def fleets_of(kinds: Iterable[Kind]) -> list[Fleet]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from common.domain import Partition
 from common.wire.session import Hello
-from scheduler.worker_need import Kind, kind_of
+from scheduler.worker_need import Kind
 from scheduler.worker_registry.events import SessionEvent
 from scheduler.worker_registry.session import WorkerSession
 
@@ -63,7 +63,7 @@ class Doors:
         """The partition led here with the longest backlog that the worker may run, for each worker; without any, with
         fewest workers."""
         doors = [door for door in self._doors.values() if door.partition.model == hello.model]
-        kind = kind_of(hello)
+        kind = Kind(hello.fingerprint, hello.model_revision)
         return max(
             doors,
             key=lambda door: (door.backlog(kind) / (door.num_workers() + 1), -door.num_workers()),

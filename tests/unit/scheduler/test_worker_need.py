@@ -2,6 +2,7 @@
 
 from common.domain import Partition
 from common.wire.snapshot import BacklogStatus, PartitionStatus, WorkerStatus
+from scheduler.worker_moves import need_of
 from scheduler.worker_need import (
     MOMENT_S,
     SLICE_S,
@@ -98,10 +99,10 @@ def test_a_fleet_sees_what_its_workers_may_run():
             BacklogStatus("gpu", "r1", 2, 8000),
         ),
     )
-    assert Fleet("r1").need(seen) == Need(Partition("m", 1), "s1", 6, 3.0, 1)
-    assert Fleet("r2").need(seen) == Need(Partition("m", 1), "s1", 8, 9.0, 1)
-    assert Fleet("r1", "gpu").need(seen) == Need(Partition("m", 1), "s1", 2, 8.0, 0)
-    assert Fleet("r1", "cpu").need(seen) == Need(Partition("m", 1), "s1", 0, 0.0, 1)
+    assert need_of(Fleet("r1"), seen) == Need(Partition("m", 1), "s1", 6, 3.0, 1)
+    assert need_of(Fleet("r2"), seen) == Need(Partition("m", 1), "s1", 8, 9.0, 1)
+    assert need_of(Fleet("r1", "gpu"), seen) == Need(Partition("m", 1), "s1", 2, 8.0, 0)
+    assert need_of(Fleet("r1", "cpu"), seen) == Need(Partition("m", 1), "s1", 0, 0.0, 1)
 
 
 def test_workers_that_stand_in_for_one_another_are_a_fleet():
@@ -118,16 +119,16 @@ def test_a_worker_does_not_go_where_it_may_run_nothing():
     """The longest backlog is one of another revision: nobody of this one moves, and a new partition still gets one."""
     foreign = status(1, NEXT, backlogs=(BacklogStatus("", "r2", 99, 60_000),))
     fleet = Fleet("r1")
-    assert wanted_move(need(0, workers=1), [fleet.need(foreign)], has_idle=True) is None
-    spread = wanted_move(need(0, workers=2), [fleet.need(foreign)], has_idle=True)
-    assert spread == Move(fleet.need(foreign), from_work=False)
+    assert wanted_move(need(0, workers=1), [need_of(fleet, foreign)], has_idle=True) is None
+    spread = wanted_move(need(0, workers=2), [need_of(fleet, foreign)], has_idle=True)
+    assert spread == Move(need_of(fleet, foreign), from_work=False)
 
 
 def test_numerics_are_not_spread_over_partitions_but_follow_what_has_started():
     """A partition without equals of a worker needs one only once something waits for it."""
     fleet = Fleet("r1", "gpu")
-    without = fleet.need(status(1, CPU))
+    without = need_of(fleet, status(1, CPU))
     assert wanted_move(need(0, workers=3), [without], has_idle=True, spreads=False) is None
-    waits = fleet.need(status(1, CPU, backlogs=(BacklogStatus("gpu", "r1", 1, 100),)))
+    waits = need_of(fleet, status(1, CPU, backlogs=(BacklogStatus("gpu", "r1", 1, 100),)))
     moved = wanted_move(need(0, waiting=9, workers=3), [waits], has_idle=False, spreads=False)
     assert moved == Move(waits, from_work=True)
