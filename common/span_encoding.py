@@ -20,13 +20,18 @@ from opentelemetry.proto.common.v1.common_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2 as pb
 from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.trace import Link, SpanContext, StatusCode
+from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
 
 # What is left out of a message has its zero value, so only what is not zero is set.
 _HAS_IS_REMOTE = pb.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
 _IS_REMOTE = pb.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
-# Kinds are numbered from 0 in the API and from 1 in the protocol.
-_KIND_OFFSET = 1
+_KINDS = {
+    SpanKind.INTERNAL: pb.Span.SPAN_KIND_INTERNAL,
+    SpanKind.SERVER: pb.Span.SPAN_KIND_SERVER,
+    SpanKind.CLIENT: pb.Span.SPAN_KIND_CLIENT,
+    SpanKind.PRODUCER: pb.Span.SPAN_KIND_PRODUCER,
+    SpanKind.CONSUMER: pb.Span.SPAN_KIND_CONSUMER,
+}
 _LENGTH_DELIMITED = 2
 # Prompts and answers, where they are traced, are longer and come once.
 _MAX_KEPT_CHARS = 128
@@ -59,9 +64,9 @@ def _span(span: ReadableSpan) -> bytes:
         span_id=context.span_id.to_bytes(8, "big"),
         parent_span_id=parent.span_id.to_bytes(8, "big") if parent else b"",
         name=span.name,
-        kind=span.kind.value + _KIND_OFFSET,
-        start_time_unix_nano=span.start_time,
-        end_time_unix_nano=span.end_time,
+        kind=_KINDS[span.kind],
+        start_time_unix_nano=span.start_time or 0,
+        end_time_unix_nano=span.end_time or 0,
         dropped_attributes_count=span.dropped_attributes,
         dropped_events_count=span.dropped_events,
         dropped_links_count=span.dropped_links,

@@ -14,6 +14,10 @@ from tests.support.stack import SIMULATED, Stack, running_stack
 
 # The last thing that each process records of a request.
 LAST_SPANS = {"text_completion sim", "headrace.settle", "headrace.generate"}
+EVERY_REQUEST = {
+    "headrace.validate", "headrace.admit", "headrace.queue", "headrace.dispatch",
+    "headrace.generate", "headrace.prefill", "headrace.decode", "headrace.settle",
+}  # fmt: skip
 SERVICES = {"headrace-gateway", "headrace-scheduler", "headrace-worker"}
 # Why the batch now, which lengths, why this request, and its class.
 REASON = re.compile(r"[a-z ]+, bucket <=\d+; [a-z ]+(, \d+ tokens cached)?, class NORMAL")
@@ -43,13 +47,11 @@ async def test_one_trace_is_complete():
             async with AsyncClient(stack.targets) as client:
                 outcome = await collect(client, "hello", model="sim", max_tokens=5, trace=trace)
             assert outcome.error is None
-            wanted = {
-                "headrace.validate", "headrace.admit", "headrace.queue", "headrace.dispatch",
-                "headrace.generate", "headrace.prefill", "headrace.decode", "headrace.settle",
-            }  # fmt: skip
 
             def complete(spans) -> bool:
-                return wanted <= {span.name for span in spans if span.trace_id == trace.trace_id}
+                return {
+                    span.name for span in spans if span.trace_id == trace.trace_id
+                } >= EVERY_REQUEST
 
             spans = await receiver.wait_for_async(complete, timeout_s=20)
             await receiver.wait_for_async(
@@ -111,6 +113,7 @@ async def test_traces_of_parallel_requests_do_not_mix():
                 ids = {span.attributes.get("headrace.request.id") for span in spans} - {None}
                 assert ids == {outcome.request_id}
                 assert {span.service for span in spans} == SERVICES
+                assert {span.name for span in spans} == {*EVERY_REQUEST, "text_completion sim"}
                 root = find(spans, "text_completion sim")
                 assert root.attributes["headrace.label.number"] == str(number)
                 assert root.attributes["rpc.response.status_code"] == "OK"
