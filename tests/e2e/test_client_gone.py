@@ -22,7 +22,7 @@ FLAGS = [*SIMULATED, "--step-ms", "15", "--max-seqs", str(NUM_SEQS), "--max-batc
 NUM_DECODING, NUM_BATCH, NUM_LONG, NUM_QUEUED, NUM_HIGH, NUM_WITNESSES = 6, 2, 4, 12, 2, 4
 LONG_PROMPT = "A long story of a mill. " * 260
 MOST = {"model": "sim", "max_tokens": 1500, "ignore_eos": True}
-# A lease of 5 s, looks each second, and the grace; the gateway's pings: 2 s and a third more. Doubled for busy machines.
+# A lease of 5 s and the grace; the gateway's pings: 2 s and a third more. Doubled and more for busy machines.
 WITHIN_S = {"cancelled": 4.0, "killed": 4.0, "blackholed": 10.0, "gateway killed": 25.0}
 
 
@@ -31,7 +31,7 @@ def stack() -> Iterator[Stack]:
     with running_stack(
         gateways=2,
         worker_flags=FLAGS,
-        scheduler_flags=["--orphan-grace-s", "1"],
+        scheduler_flags=["--orphan-grace-s", "3"],
         gateway_flags=["--client-ping-s", "2"],
     ) as started:
         yield started
