@@ -127,7 +127,7 @@ async def test_a_silent_worker_is_replaced(redis_server: RedisServer, node: Node
     """A worker that gives no life sign loses its session, and its requests go elsewhere."""
     silent, second = FakeWorker("w1", beats=False, steps_left=1), FakeWorker("w2", "i2")
     async with (
-        scheduling(redis_server.url) as scheduler,
+        scheduling(redis_server.url, worker_heartbeat_ms=200) as scheduler,
         serving(node) as gateway,
         working(silent, scheduler.address),
     ):
