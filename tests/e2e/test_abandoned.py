@@ -10,7 +10,7 @@ from tests.support.outcomes import TokenCount, collect
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 FLAGS = [*SIMULATED, "--step-ms", "20", "--context-tokens", "8192"]
 

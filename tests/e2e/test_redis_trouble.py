@@ -14,7 +14,7 @@ from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 FLAGS = [*SIMULATED, "--step-ms", "15"]
 NUM_STREAMS = 8
