@@ -21,7 +21,7 @@ EVERY_REQUEST = {
 SERVICES = {"headrace-gateway", "headrace-scheduler", "headrace-worker"}
 # Why the batch now, which lengths, why this request, and its class.
 REASON = re.compile(r"[a-z ]+, bucket <=\d+; [a-z ]+(, \d+ tokens cached)?, class NORMAL")
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def find(spans: list[ReceivedSpan], name: str) -> ReceivedSpan:
