@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 
+from headrace.cli.interrupts import interruptible
 from headrace.cli.terminal import Terminal
 from headrace.client import TokenStream
 from headrace.v1 import generation_pb2 as gen
@@ -31,7 +32,7 @@ class Answer:
     def show(self) -> None:
         """Writes the text piece by piece, and the figures also when the request fails on the way."""
         try:
-            with self._stream:
+            with self._stream, interruptible(self._stream.close):
                 self._follow()
         except KeyboardInterrupt:
             self._is_interrupted = True
