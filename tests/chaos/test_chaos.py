@@ -10,7 +10,7 @@ import pytest
 from tests.chaos.run import run_chaos
 from tests.chaos.settings import ChaosSettings
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 DEFAULT_SEED = 3
 

@@ -19,7 +19,7 @@ from tests.support.processes import ServiceProcess
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NUM_CALLERS, NUM_TOKENS = 12, 40
 SLOW = [*SIMULATED, "--step-ms", "10"]

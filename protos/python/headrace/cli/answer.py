@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 
+from headrace.cli.interrupts import interruptible
 from headrace.cli.terminal import Terminal
 from headrace.cli.waiting import Waiting
 from headrace.client import HeadraceError, TokenStream
@@ -37,7 +38,7 @@ class Answer:
     def show(self) -> None:
         """Writes the text piece by piece, and the figures also when the request fails on the way."""
         try:
-            with self._stream, self._waiting:
+            with self._stream, self._waiting, interruptible(self._stream.close):
                 self._waiting.begin(f"looking for a gateway at {self._target}")
                 self._follow()
         except KeyboardInterrupt:

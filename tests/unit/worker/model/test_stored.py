@@ -21,7 +21,7 @@ from worker.model.errors import ModelDoesNotFit, ModelRefused
 from worker.model.load import load_model
 from worker.quantize_command import quantize
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 FORMATS = [
     (Quantization.INT8, ()),
