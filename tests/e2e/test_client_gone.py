@@ -35,7 +35,7 @@ def stack() -> Iterator[Stack]:
     with running_stack(
         gateways=2,
         worker_flags=FLAGS,
-        scheduler_flags=["--orphan-grace-s", "1"],
+        scheduler_flags=["--orphan-grace-s", "3"],
         gateway_flags=["--client-ping-s", "2"],
     ) as started:
         yield started
