@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from common.domain import Quantization
 from tests.support.drive_runner import Stream, drive
+from tests.support.time_scale import scaled
 from tests.support.tiny_models import make_tiny_model
 from worker.engine.model_settings import ModelSettings, RunnerKind
 from worker.model.load import load_model
