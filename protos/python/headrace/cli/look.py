@@ -47,7 +47,7 @@ def status(client: Client, arguments: argparse.Namespace, terminal: Terminal) ->
         # Models are all that who is no operator here may see; that is worth showing before the refusal.
         served = client.models()
         terminal.table(["MODEL", "WORKERS"], [(model.name, model.workers) for model in served])
-        terminal.note(error_line(error, arguments.target))
+        terminal.note(error_line(error, arguments))
         return 0
     if not queues:
         terminal.line("no model is served")
