@@ -1,4 +1,4 @@
-"""Checkpoints in GPTQ and AWQ, made here: transformers reads them with its packages, and the tokens are those of their numbers."""
+"""Checkpoints in GPTQ and AWQ, made here: the tokens are those of their numbers."""
 
 import json
 import os
@@ -117,17 +117,11 @@ def greedy(folder: Path, **changes: object) -> list[list[int]]:
     return [stream.tokens for stream in streams]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_tokens_are_those_of_the_numbers(method: str, tmp_path: Path) -> None:
-    """As from a plain checkpoint of these numbers; the packages are seen by the process that loads it alone."""
+def run_beside_packages(code: str, *arguments: Path) -> str:
+    """What such code prints; the packages are seen by the process that runs it alone."""
     assert (PACKAGES / "complete").exists(), "make test-system fetches them"
-    made, twin = make_checkpoint(tmp_path, method, *METHODS[method])
-    code = (
-        "import json, sys; from pathlib import Path; from tests.system.test_gptq_awq import greedy\n"
-        "print('TOKENS', json.dumps(greedy(Path(sys.argv[1]))))"
-    )
     run = subprocess.run(
-        [sys.executable, "-c", code, str(made)],
+        [sys.executable, "-c", code, *map(str, arguments)],
         cwd=ROOT,
         env={
             **os.environ,
@@ -139,5 +133,23 @@ def test_tokens_are_those_of_the_numbers(method: str, tmp_path: Path) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr[-3000:]
-    (line,) = [line for line in run.stdout.splitlines() if line.startswith("TOKENS ")]
-    assert json.loads(line.removeprefix("TOKENS ")) == greedy(twin, quantization=Quantization.NONE)
+    return run.stdout
+
+
+def greedy_beside_packages(folder: Path) -> list[list[int]]:
+    """As `greedy`, of a checkpoint that needs them."""
+    code = (
+        "import json, sys; from pathlib import Path; from tests.system.test_gptq_awq import greedy\n"
+        "print('TOKENS', json.dumps(greedy(Path(sys.argv[1]))))"
+    )
+    lines = run_beside_packages(code, folder).splitlines()
+    (line,) = [line for line in lines if line.startswith("TOKENS ")]
+    found: list[list[int]] = json.loads(line.removeprefix("TOKENS "))
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_tokens_are_those_of_the_numbers(method: str, tmp_path: Path) -> None:
+    """As from a plain checkpoint of these numbers."""
+    made, twin = make_checkpoint(tmp_path, method, *METHODS[method])
+    assert greedy_beside_packages(made) == greedy(twin, quantization=Quantization.NONE)
