@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 FLAGS = [*SIMULATED, "--step-ms", "15"]
 NUM_STREAMS = 8
 NUM_TOKENS = 120
+PAUSE_S = 30.0
 # Longer than a leader's lease, and with the refusal in front longer than a gateway's.
 HANGS_S = 4.0
 FILLER_BYTES = 256 * 1024
@@ -153,7 +154,7 @@ async def paused(stack: Stack) -> AsyncIterator[None]:
     stack.redis.pause()
     try:
         yield
-        await asyncio.sleep(HANGS_S)
+        await asyncio.sleep(PAUSE_S)
     finally:
         stack.redis.resume()
 
