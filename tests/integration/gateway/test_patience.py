@@ -98,7 +98,7 @@ async def test_a_reader_that_never_comes_is_cut_and_its_request_cancelled(
         led = await scheduler.next()
         await led.prompt()
         reason = asyncio.create_task(led.cancel_flag())
-        async with asyncio.timeout(scaled(20)):
+        async with asyncio.timeout(scaled(60)):
             while not reason.done():
                 await led.tokens(2_000)
                 await asyncio.wait({reason}, timeout=0.01)
