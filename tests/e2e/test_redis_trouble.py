@@ -86,7 +86,7 @@ async def filled(server: redis.Redis) -> AsyncIterator[None]:
 
     filling = asyncio.create_task(fill())
     try:
-        async with asyncio.timeout(scaled(20)):
+        async with asyncio.timeout(scaled(60)):
             await is_full.wait()
         yield
     finally:
