@@ -1,4 +1,4 @@
-"""Every Redis key of Headrace, with its lifetime (`lengths` has the seconds) and the reason for it.
+"""Every Redis key of Headrace, with its lifetime (`lengths` derives those that hang together) and the reason for it.
 
 ``{…}`` is the cluster hash tag: whatever one script touches for one request shares its partition's tag, and
 whatever belongs to one gateway's log shares the gateway's.

@@ -1,4 +1,4 @@
-"""The status of a request and the moves it may make, each checked here; `LedRequest.move` and the Lua scripts make them.
+"""The status of a request and the moves it may make: `LedRequest.move` checks them here, the Lua scripts repeat what must hold under races.
 
     QUEUED ──dispatch──▶ RUNNING ──▶ FINISHED | CANCELLED | EXPIRED | FAILED | DEAD
       ▲  │                  │

@@ -1,4 +1,4 @@
-"""Tenants and their API keys, in plain values: who may call, and what a tenant may do."""
+"""Tenants and their API keys, in plain values: how a key is made, hashed and compared, and what a tenant may do."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""How long a client that does not read its stream is waited for, by gRPC and HTTP alike."""
+"""How long a client that does not read its stream is waited for: the bound of gRPC and HTTP, and the timer of gRPC."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

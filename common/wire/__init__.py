@@ -1,1 +1,1 @@
-"""The border to protobuf: each message is translated to and from ``common`` values in one place."""
+"""The border to protobuf: what more than one process reads is translated to and from ``common`` values here, once."""

@@ -1,6 +1,6 @@
-"""Every field of a JSON request: how it is read, where it goes in the message, and what its schema says.
+"""Kinds of JSON fields (text, number, flag …): how each is read and placed in the message, and what its schema says.
 
-One table feeds the reader, the names in errors, the OpenAPI document and the test of docs/api.md.
+The tables made of them in `request_forms` feed the reader, the names in errors, the OpenAPI document and the test of docs/api.md.
 """
 
 from collections.abc import Callable, Mapping

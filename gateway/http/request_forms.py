@@ -1,4 +1,4 @@
-"""The forms of a JSON request: which fields each path takes, refuses by name, or takes for what changes nothing."""
+"""The tables of JSON fields: each one's name, its place in the message, and which paths take, refuse or ignore it."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

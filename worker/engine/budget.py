@@ -1,4 +1,4 @@
-"""What one step may compute: a budget that the rows of the step spend."""
+"""The tokens left in a step, which `plan` hands out to its rows."""
 
 
 class StepBudget:

@@ -1,4 +1,4 @@
-"""What computing costs on this machine, measured once before anybody is served.
+"""What computing costs on this machine, measured once; and how many tokens of prompts a step bears for it.
 
 A prompt's token costs more the further back it has to look. ``context_tokens`` says how far that is until it costs
 twice as much, so that a step's share of a long prompt takes about as long at its end as at its beginning.

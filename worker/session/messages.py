@@ -1,4 +1,4 @@
-"""Protobuf on one side, jobs and reports on the other: the only translations of the worker's session."""
+"""Jobs and reports to and from protobuf; the few messages of a number or a word are made in `session` itself."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The border between gRPC statuses and ``HeadraceError``: the one place that knows both sides."""
+"""The border between gRPC statuses and the client's ``HeadraceError``: the one place that knows both."""
 
 from collections.abc import Iterable
 from typing import TypeVar
