@@ -56,7 +56,7 @@ async def answers_of(
     output_tokens: int,
 ) -> list[Answer]:
     """The same, not yet worked out."""
-    ask = functools.partial(_ask_headrace, client, model, output_tokens)
+    ask = functools.partial(ask_headrace, client, model, output_tokens)
     return await closed_loop(ask, prompts, concurrency)
 
 
@@ -104,9 +104,10 @@ def figures_of(answers: Sequence[Answer], concurrency: int, output_tokens: int) 
     )
 
 
-async def _ask_headrace(
+async def ask_headrace(
     client: AsyncClient, model: str, output_tokens: int, prompt: Sequence[int]
 ) -> AsyncIterator[int]:
+    """One greedy stream; how many tokens came, at each arrival."""
     stream = client.stream(
         prompt,
         model=model,
