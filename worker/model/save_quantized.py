@@ -42,6 +42,22 @@ def save_quantized(settings: ModelSettings, out: Path, progress: Callable[[str],
         ModelLoadError: the model cannot be read, or not be stored so.
         OSError: ``out`` is there, or cannot be written.
     """
+    folder, model = read_source(settings, out, progress)
+    progress(f"quantizing to {settings.storage}")
+    _quantize(model, settings.storage, settings.double_quant)
+    progress(f"writing {out}")
+    write_checkpoint(model, folder, out)
+
+
+def read_source(
+    settings: ModelSettings, out: Path, progress: Callable[[str], None]
+) -> tuple[Path, Any]:
+    """The checkpoint's folder and its model, in plain numbers on the CPU; ``out`` is not there yet.
+
+    Raises:
+        ModelLoadError: it cannot be read, or is nothing that is written quantized.
+        FileExistsError: ``out`` is there.
+    """
     if out.exists():
         raise FileExistsError(f"{out} is there already")
     quiet: Any = transformers.utils.logging  # untyped
@@ -57,12 +73,9 @@ def save_quantized(settings: ModelSettings, out: Path, progress: Callable[[str],
     check_model(model)
     if has_experts(model):
         raise ModelRefused(
-            f"{folder.name}: bitsandbytes' checkpoints have no form for mixtures of experts; quantize at load"
+            f"{folder.name}: quantized checkpoints have no form for mixtures of experts here; quantize at load"
         )
-    progress(f"quantizing to {settings.storage}")
-    _quantize(model, settings.storage, settings.double_quant)
-    progress(f"writing {out}")
-    _write(model, folder, out)
+    return folder, model
 
 
 def _quantize(model: Any, how: Quantization, double_quant: bool) -> None:
@@ -113,7 +126,7 @@ def _four_bit_layer(
     return four_bit_layer(weight, how, double_quant=double_quant, compute_dtype=weight.dtype)
 
 
-def _write(model: Any, folder: Path, out: Path) -> None:
+def write_checkpoint(model: Any, folder: Path, out: Path) -> None:
     """All or nothing: what is interrupted leaves no folder that looks like a checkpoint."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as base:

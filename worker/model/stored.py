@@ -6,6 +6,7 @@ linear layers until the first step is refused: no comparison here would notice t
 """
 
 import dataclasses
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,9 @@ from worker.engine.model_settings import ModelSettings
 from worker.model.errors import ModelRefused
 
 FP8 = "fp8"
-_OTHERS = (FP8, "gptq", "awq")
+GPTQ = "gptq"
+_PACKAGES = {FP8: (), GPTQ: ("optimum", "gptqmodel"), "awq": ("gptqmodel",)}
+"""What others write, and the packages by which transformers reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,24 @@ def stored_quantization(config: Any) -> Stored | None:
         how = Quantization(fields.get("bnb_4bit_quant_type", Quantization.FP4))
         return Stored(how.value, how, bool(fields.get("bnb_4bit_use_double_quant")))
     method = str(fields.get("quant_method"))
-    if method not in _OTHERS:
+    if method not in _PACKAGES:
         raise ModelRefused(f"checkpoints quantized by {method} are not supported")
     return Stored(method, Quantization.NONE, double_quant=False)
+
+
+def check_packages(method: str) -> None:
+    """Look for what a method needs.
+
+    Raises:
+        ModelRefused: packages are not here; all of them are named.
+    """
+    missing = [
+        name for name in _PACKAGES.get(method, ()) if importlib.util.find_spec(name) is None
+    ]
+    if missing:
+        raise ModelRefused(
+            f"needs {' and '.join(missing)}, which are not here: deploy/gptq_packages.sh fetches what it takes"
+        )
 
 
 def settle(settings: ModelSettings, config: Any) -> ModelSettings:

@@ -18,7 +18,7 @@ from worker.model.memory import MIB, check_weights_fit
 from worker.model.placement import DeviceMap, check_placed
 from worker.model.quantize import PlainLayers, adopt_linears, replace_linears
 from worker.model.quiet_bitsandbytes import bitsandbytes
-from worker.model.stored import FP8, stored_quantization
+from worker.model.stored import FP8, check_packages, stored_quantization
 from worker.model.support import check_model
 
 
@@ -69,6 +69,8 @@ def read_model(folder: Path, config: Any, dtype: torch.dtype | str, places: Devi
     elif stored is not None and stored.quantization is not Quantization.NONE:
         bitsandbytes()  # before transformers imports it loudly
     try:
+        if stored is not None:
+            check_packages(stored.name)
         # The place is said at once: what is quantized may not be moved afterwards.
         return transformers.AutoModelForCausalLM.from_pretrained(
             folder,
@@ -80,7 +82,7 @@ def read_model(folder: Path, config: Any, dtype: torch.dtype | str, places: Devi
         )
     except (ValueError, OSError, KeyError) as error:
         raise ModelRefused(f"{folder.name}: {error}") from error
-    except (ImportError, RuntimeError) as error:
+    except (ImportError, RuntimeError, ModelRefused) as error:
         if stored is None:
             raise
         # What a method needs, a package or a GPU, transformers says in these.

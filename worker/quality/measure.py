@@ -14,6 +14,7 @@ from worker.engine.answer_quality import distinct
 from worker.engine.runner import Draw, Drawn, ModelRunner, Row, RowFailed, Scored
 from worker.model.lean.runner import LeanRunner
 from worker.model.runner import TorchRunner
+from worker.text.stretches import stretches_of
 
 PIECE_TOKENS = 256
 MOST_PIECES = 8
@@ -45,13 +46,12 @@ def pieces_of(token_ids: Sequence[int]) -> list[list[int]]:
     Raises:
         CannotMeasure: it is too short to say anything.
     """
-    count = min(MOST_PIECES, len(token_ids) // PIECE_TOKENS)
-    if count == 0:
+    found = stretches_of(token_ids, PIECE_TOKENS, MOST_PIECES)
+    if not found:
         raise CannotMeasure(
             f"the text has {len(token_ids)} tokens, at least {PIECE_TOKENS} are needed"
         )
-    step = len(token_ids) // count
-    return [list(token_ids[i * step : i * step + PIECE_TOKENS]) for i in range(count)]
+    return found
 
 
 def measure(runner: ModelRunner, pieces: Sequence[Sequence[int]]) -> Quality:

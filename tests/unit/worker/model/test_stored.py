@@ -19,6 +19,7 @@ from worker.engine.model_settings import ModelSettings, RunnerKind
 from worker.model import memory
 from worker.model.errors import ModelDoesNotFit, ModelRefused
 from worker.model.load import load_model
+from worker.model.save_gptq import calibration_of
 from worker.quantize_command import quantize
 
 pytestmark = pytest.mark.timeout(120)
@@ -196,18 +197,48 @@ def test_fp8_computes_with_the_numbers_that_it_stores(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("method", "package"),
-    [("gptq", "optimum"), ("awq", "gptqmodel")],
+    ("method", "here", "missing"),
+    [
+        ("gptq", (), "optimum and gptqmodel,"),
+        ("gptq", ("optimum",), "needs gptqmodel,"),
+        ("awq", ("optimum",), "needs gptqmodel,"),
+    ],
 )
-def test_a_missing_package_is_named(tmp_path, method, package):
-    """In one sentence, whoever reads these checkpoints with transformers."""
-    if importlib.util.find_spec(package):
-        pytest.skip(f"{package} is here")
+def test_a_missing_package_is_named(tmp_path, monkeypatch, capsys, method, here, missing):
+    """In one sentence: by who would serve such a checkpoint, and by who would write one."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "worker.model.stored.importlib.util.find_spec",
+        lambda name, *rest: (
+            (object() if name in here else None)
+            if name in ("optimum", "gptqmodel")
+            else find(name, *rest)
+        ),
+    )
     folder = make_tiny_model("llama", tmp_path / "tiny")
+    text = tmp_path / "text"
+    text.write_text("water " * 600)
+    if method == "gptq":
+        asked = [str(folder), str(tmp_path / "out"), "--quantization", "gptq"]
+        assert quantize([*asked, "--calibration", str(text)]) == 1
+        assert missing in capsys.readouterr().err
     describe(folder, quant_method=method, bits=4, group_size=32)
-    with pytest.raises(ModelRefused, match=rf"tiny: stored as {method}: .*{package}") as refused:
+    with pytest.raises(ModelRefused, match=rf"tiny: stored as {method}: .*{missing}") as refused:
         load(folder)
     assert "\n" not in str(refused.value)
+
+
+def test_a_text_is_for_the_method_that_looks_at_one(capsys):
+    """Wanted by GPTQ, refused by the others, and long enough."""
+    asked = ["IN", "OUT", "--quantization"]
+    assert quantize([*asked, "gptq"]) == 2
+    assert "--calibration: gptq" in capsys.readouterr().err
+    assert quantize([*asked, "nf4", "--calibration", "FILE"]) == 2
+    assert "--calibration: nf4 looks at nothing but the weights" in capsys.readouterr().err
+    assert quantize([*asked, "gptq", "--calibration", "FILE", "--double-quant"]) == 2
+    with pytest.raises(ModelRefused, match="text has 511 tokens, at least 512"):
+        calibration_of([7] * 511, "text")
+    assert calibration_of([7] * 512, "text") == [[7] * 512]
 
 
 def test_a_method_that_nobody_here_knows_is_refused(tmp_path):
