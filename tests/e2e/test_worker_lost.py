@@ -137,7 +137,7 @@ async def test_two_choices_with_everything_at_the_kill(stack: Stack):
             request_id = request_id or event.accepted.request_id
             if event.WhichOneof("event") == "finish" and not killed:
                 assert not event.finish.last
-                killed.append(runner_of(stack, request_id))
+                killed.append(stack.runner_of(request_id))
                 killed[0].kill()
 
         got = await collect(client, prompt, on_event=on_event, **options)
@@ -162,7 +162,7 @@ async def killed_in(
         num_held = 0 if event.delta.text else num_held + event.count
         num_chars += len(event.delta.text)
         if num_chars >= place and num_held >= 2 and not killed:
-            killed.append(runner_of(stack, request_id))
+            killed.append(stack.runner_of(request_id))
             killed[0].kill()
 
     outcome = await collect(client, prompt, on_event=on_event, **options)
@@ -170,9 +170,3 @@ async def killed_in(
     killed[0].start()
     await asyncio.to_thread(killed[0].wait_until_ready)
     return outcome
-
-
-def runner_of(stack: Stack, request_id: str) -> ServiceProcess:
-    """The worker that runs a request, as its record says."""
-    name = stack.redis_client().hget(f"hr:{{sim/0}}:req:{request_id}", "worker").decode()
-    return stack.workers[int(name.removeprefix("worker-"))]

@@ -44,6 +44,12 @@ class Stack:
 
         return redis.Redis.from_url(server.url, socket_timeout=30)
 
+    def runner_of(self, request_id: str, model: str = "sim") -> ServiceProcess:
+        """The worker that runs a request, as its record says."""
+        record = f"hr:{{{model}/0}}:req:{request_id}"
+        name = self.redis_client().hget(record, "worker").decode()
+        return self.workers[int(name.removeprefix("worker-"))]
+
     def metric(self, process: ServiceProcess, name: str) -> float:
         """Sum over the series of a metric as scraped now."""
         return sum(value for line, value in scrape(process) if line.split("{")[0] == name)

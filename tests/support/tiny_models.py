@@ -90,6 +90,21 @@ def make_tiny_model(
     return folder
 
 
+def greedy_answer(folder: Path, prompt: list[int], num_tokens: int) -> list[int]:
+    """What transformers generates behind ``prompt`` in float32, whatever would end it."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    found = model.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
+        max_new_tokens=num_tokens,
+        do_sample=False,
+        eos_token_id=[],
+        pad_token_id=0,
+    )
+    tokens: list[int] = found[0, len(prompt) :].tolist()
+    return tokens
+
+
 def tiny_tokenizer() -> transformers.PreTrainedTokenizerFast:
     """Bytes and three special tokens."""
     specials = ["<pad>", "<|im_start|>", "<|im_end|>"]

@@ -1,26 +1,29 @@
 """Models that look back only so far: blocks out of sight are free, and the tokens are those of the model itself."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
-import transformers
 
 from common.domain import FinishReason, Quantization, SamplingParams, StopConditions
 from common.kv_need import rolling_blocks
 from tests.support.engines import TEXTS
 from tests.support.fake_clock import FakeClock
-from tests.support.tiny_models import VOCAB_SIZE, make_tiny_model
+from tests.support.tiny_models import VOCAB_SIZE, greedy_answer, make_tiny_model
 from worker.engine.block_store import PagedRunner
 from worker.engine.costs import StepCosts
+from worker.engine.draft import DraftLimits, DraftProposer
 from worker.engine.engine import Engine
 from worker.engine.job import Job, Ticket
 from worker.engine.limits import EngineLimits
+from worker.engine.lookup import LookupProposer
 from worker.engine.model_settings import ModelSettings, RunnerKind
+from worker.engine.speculation import Proposer, Speculation
+from worker.engine.step_times import StepTimes
 from worker.kernels.library import KernelsMissing, instruction_sets
 from worker.model.load import LoadedModel, load_model
 
-WINDOW, BLOCK, MOST = 24, 16, 150
+WINDOW, BLOCK, MOST, LONG_ANSWER = 24, 16, 150, 90
 NUM_BLOCKS = 14
 """A request alone may come to hold 13 at a time; four that see everything would need 48."""
 SEEN_BLOCKS = WINDOW // BLOCK + 2
@@ -50,26 +53,48 @@ def job(number: int) -> Job:
     return Job(Ticket(f"r{number}", 1, 1), tuple(prompt), SamplingParams(0, temperature=0.0), stop)
 
 
-Answers = dict[str, list[int]]
+def long_job() -> Job:
+    """Prompt and answer of nearly twice what the pool holds."""
+    generator = torch.Generator().manual_seed(9)
+    prompt = torch.randint(3, VOCAB_SIZE, (300,), generator=generator).tolist()
+    assert len(prompt) > NUM_BLOCKS * BLOCK
+    stop = StopConditions(max_tokens=LONG_ANSWER, ignore_eos=True)
+    return replace(job(0), prompt_token_ids=tuple(prompt), stop=stop)
 
 
-def run(runner: PagedRunner, jobs: list[Job], limits: EngineLimits) -> tuple[Answers, int, int]:
-    """Answers side by side, blocks in use at most while all of them decode, and how often one had to make room."""
-    engine = Engine(runner, limits, TEXTS.text_of, FakeClock(), StepCosts(token_s=1.0))
-    answers: Answers = {one.ticket.request_id: list(*one.generated.values()) for one in jobs}
+@dataclass
+class Ran:
+    """What came of jobs side by side. ``most_used``: blocks in use at most while all of them decoded."""
+
+    answers: dict[str, list[int]]
+    most_used: int = 0
+    num_preempted: int = 0
+    right_guesses: int = 0
+
+
+def run(
+    runner: PagedRunner,
+    jobs: list[Job],
+    limits: EngineLimits = LIMITS,
+    speculation: Speculation | None = None,
+) -> Ran:
+    """All of them to their ends; the books are checked after every step."""
+    costs = StepCosts(token_s=1.0)
+    engine = Engine(runner, limits, TEXTS.text_of, FakeClock(), costs, speculation=speculation)
+    ran = Ran({one.ticket.request_id: list(*one.generated.values()) for one in jobs})
     for one in jobs:
         engine.submit(one)
-    most_used = num_preempted = 0
     while engine.has_work:
         report = engine.step()
         engine.check_integrity()
         for output in report.outputs:
-            answers[output.ticket.request_id] += output.token_ids
-        num_preempted += report.num_preempted
+            ran.answers[output.ticket.request_id] += output.token_ids
+        ran.num_preempted += report.num_preempted
+        ran.right_guesses += report.accepted_tokens
         if report.decode_seqs == len(jobs):
-            most_used = max(most_used, engine.pool.num_used)
+            ran.most_used = max(ran.most_used, engine.pool.num_used)
     assert engine.pool.num_used == 0
-    return answers, most_used, num_preempted
+    return ran
 
 
 def test_generic_tokens_past_the_window_are_those_of_transformers(tmp_path):
@@ -77,47 +102,26 @@ def test_generic_tokens_past_the_window_are_those_of_transformers(tmp_path):
     model = loaded(RunnerKind.GENERIC, tmp_path / "m")
     assert model.card.sliding_window == WINDOW
     jobs = [job(number) for number in range(len(PROMPTS))]
-    answers, most_used, num_preempted = run(model.runner, jobs, LIMITS)
-    assert most_used <= len(jobs) * SEEN_BLOCKS
-    assert num_preempted == 0
-    oracle = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
+    ran = run(model.runner, jobs)
+    assert ran.most_used <= len(jobs) * SEEN_BLOCKS
+    assert ran.num_preempted == 0
     for one in jobs:
-        expected = oracle.generate(
-            torch.tensor([one.prompt_token_ids]),
-            attention_mask=torch.ones((1, len(one.prompt_token_ids)), dtype=torch.int64),
-            max_new_tokens=MOST,
-            do_sample=False,
-            eos_token_id=[],
-            pad_token_id=0,
-        )
-        answer = answers[one.ticket.request_id]
-        assert answer == expected[0, len(one.prompt_token_ids) :].tolist()
+        answer = ran.answers[one.ticket.request_id]
+        assert answer == greedy_answer(tmp_path / "m", list(one.prompt_token_ids), MOST)
         resumed = replace(one, generated={0: tuple(answer[:70])})
-        assert run(model.runner, [resumed], LIMITS)[0] == {one.ticket.request_id: answer}
+        assert run(model.runner, [resumed]).answers == {one.ticket.request_id: answer}
 
 
 def test_a_text_longer_than_memory_rolls(tmp_path):
     """Prompt and answer of twice what the pool holds, beside another: transformers' tokens, also resumed near the end."""
     model = loaded(RunnerKind.GENERIC, tmp_path / "m")
-    base, beside = job(0), job(1)
-    generator = torch.Generator().manual_seed(9)
-    prompt = torch.randint(3, VOCAB_SIZE, (300,), generator=generator).tolist()
-    long = replace(base, prompt_token_ids=tuple(prompt), stop=replace(base.stop, max_tokens=90))
-    assert len(prompt) > NUM_BLOCKS * BLOCK
-    oracle = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
-    expected = oracle.generate(
-        torch.tensor([prompt]),
-        attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
-        max_new_tokens=90,
-        do_sample=False,
-        eos_token_id=[],
-        pad_token_id=0,
-    )[0, len(prompt) :].tolist()
-    answers, most_used, _ = run(model.runner, [long, beside], LIMITS)
-    assert answers["r0"] == expected
-    assert most_used <= 2 * (rolling_blocks(WINDOW, BLOCK))
+    long, beside = long_job(), job(1)
+    expected = greedy_answer(tmp_path / "m", list(long.prompt_token_ids), LONG_ANSWER)
+    ran = run(model.runner, [long, beside])
+    assert ran.answers["r0"] == expected
+    assert ran.most_used <= 2 * (rolling_blocks(WINDOW, BLOCK))
     resumed = replace(long, generated={0: tuple(expected[:80])})
-    assert run(model.runner, [resumed], LIMITS)[0] == {"r0": expected}
+    assert run(model.runner, [resumed]).answers == {"r0": expected}
     engine = Engine(model.runner, LIMITS, TEXTS.text_of, FakeClock(), StepCosts(token_s=1.0))
     several = replace(long, sampling=replace(long.sampling, n=2))
     for one, fails in ((long, False), (several, True)):
@@ -128,6 +132,23 @@ def test_a_text_longer_than_memory_rolls(tmp_path):
         engine.step()
 
 
+@pytest.mark.parametrize("kind", ["lookup", "draft"])
+def test_guesses_alter_nothing_where_texts_roll(kind, tmp_path):
+    """With speculation transformers' tokens too, of a text that rolls and of others past the window; some guesses are right."""
+    model = loaded(RunnerKind.GENERIC, tmp_path / "m")
+    proposer: Proposer = LookupProposer()
+    if kind == "draft":  # the model itself, whose blocks are for a part of the long text only
+        limits = DraftLimits(400, VOCAB_SIZE, 32)
+        draft = loaded(RunnerKind.GENERIC, tmp_path / "m").runner
+        proposer = DraftProposer(draft, limits, StepTimes.flat(0.01))
+    jobs = [long_job(), *(replace(job(number), stop=long_job().stop) for number in (1, 3))]
+    ran = run(model.runner, jobs, speculation=Speculation(proposer))
+    for one in jobs:
+        expected = greedy_answer(tmp_path / "m", list(one.prompt_token_ids), LONG_ANSWER)
+        assert ran.answers[one.ticket.request_id] == expected
+    assert ran.right_guesses > 0
+
+
 def test_lean_tokens_do_not_depend_on_what_is_given_back(tmp_path):
     """Each answer alone with all blocks kept equals the one beside others with blocks given back and overwritten."""
     try:
@@ -136,10 +157,10 @@ def test_lean_tokens_do_not_depend_on_what_is_given_back(tmp_path):
         pytest.skip(str(missing))
     model = loaded(RunnerKind.LEAN, tmp_path / "m")
     jobs = [job(number) for number in range(len(PROMPTS))]
-    answers, most_used, num_preempted = run(model.runner, jobs, LIMITS)
-    assert most_used <= len(jobs) * SEEN_BLOCKS
-    assert num_preempted == 0
+    ran = run(model.runner, jobs)
+    assert ran.most_used <= len(jobs) * SEEN_BLOCKS
+    assert ran.num_preempted == 0
     for one in jobs:
-        alone, most_held, _ = run(model.runner, [one], replace(LIMITS, window_tokens=0))
-        assert alone == {one.ticket.request_id: answers[one.ticket.request_id]}
-        assert most_held > SEEN_BLOCKS
+        alone = run(model.runner, [one], replace(LIMITS, window_tokens=0))
+        assert alone.answers == {one.ticket.request_id: ran.answers[one.ticket.request_id]}
+        assert alone.most_used > SEEN_BLOCKS
