@@ -27,6 +27,16 @@ def adjust(logits: torch.Tensor, draws: Sequence[Draw]) -> None:
         )
 
 
+def is_adjusted(draw: Draw) -> bool:
+    """Whether anything of its row may change."""
+    return bool(
+        draw.params.logit_bias
+        or (draw.seen is not None and draw.seen.token_ids)
+        or draw.forbidden
+        or draw.constraint is not None
+    )
+
+
 def _add_bias(logits: torch.Tensor, draws: Sequence[Draw]) -> None:
     biased = [(row, draw.params.logit_bias) for row, draw in enumerate(draws)]
     biased = [(row, bias) for row, bias in biased if bias]

@@ -62,6 +62,9 @@ class KernelTeam:
 class KernelDraw:
     """Draws on the threads of an engine of the kernels, which must be idle meanwhile."""
 
+    only_reads = True
+    """The logits are as before (``sampler.leaves_logits``)."""
+
     def __init__(self, owner: HasEngine) -> None:
         """Keeps ``owner`` alive."""
         self._library = load()

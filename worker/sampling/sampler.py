@@ -2,7 +2,8 @@
 
 logits [rows, vocabulary]
   1 check     a row with NaN or infinity fails here, alone
-  2 keep      rows whose log probabilities are wanted, as they are: those are the model's own
+  2 keep      rows whose log probabilities are wanted, as they are: those are the model's own. They are copied where what
+              follows would change any
   3 adjust    logit bias, penalties, forbidden tokens, grammars
   4 draw      temperature 0 takes the largest; else temperature, top-k, top-p, min-p, typical and one uniform number a
               row, by (seed, choice, position); a row that may draw nothing fails here, alone
@@ -16,12 +17,17 @@ from dataclasses import dataclass
 import torch
 
 from worker.engine.runner import DEAD_END, NUMERIC, Draw, Drawn, RowFailed
-from worker.sampling.adjust import adjust
+from worker.sampling.adjust import adjust, is_adjusted
 from worker.sampling.scores import scores
 from worker.sampling.torch_draw import draw_by_torch
 
 DrawTokens = Callable[[torch.Tensor, Sequence[Draw]], list[int]]
-"""A token for each row of adjusted logits, which are lost; -1 where all of a row are -inf."""
+"""A token for each row of adjusted logits; -1 where all of a row are -inf. The logits are lost (but see ``leaves_logits``)."""
+
+
+def leaves_logits(draw_tokens: DrawTokens) -> bool:
+    """Whether it only reads them."""
+    return bool(getattr(draw_tokens, "only_reads", False))
 
 
 def sample(
@@ -36,7 +42,7 @@ def sample(
     if broken:
         # What a broken row holds must not matter: it goes on as zeros and its token is thrown away.
         logits[broken] = 0.0
-    raw = _wanted(logits, draws)
+    raw = _wanted(logits, draws, may_share=leaves_logits(draw_tokens))
     adjust(logits, draws)
     drawn = draw_tokens(logits, draws)
     stuck = [row for row, token in enumerate(drawn) if token < 0]
@@ -63,10 +69,13 @@ class _Raw:
     num_top: list[int]
 
 
-def _wanted(logits: torch.Tensor, draws: Sequence[Draw]) -> _Raw:
+def _wanted(logits: torch.Tensor, draws: Sequence[Draw], *, may_share: bool) -> _Raw:
     pairs = [(row, draw.num_top) for row, draw in enumerate(draws) if draw.num_top is not None]
     rows = [row for row, _ in pairs]
-    return _Raw(rows, logits[rows], [num_top for _, num_top in pairs])
+    num_top = [count for _, count in pairs]
+    if may_share and len(rows) == len(draws) and not any(map(is_adjusted, draws)):
+        return _Raw(rows, logits, num_top)
+    return _Raw(rows, logits[rows], num_top)
 
 
 def _broken(logits: torch.Tensor) -> list[int]:

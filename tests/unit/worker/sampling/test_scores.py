@@ -6,6 +6,8 @@ import torch
 from common.domain import SamplingParams
 from worker.engine.runner import Draw, Drawn
 from worker.engine.seen_tokens import SeenTokens
+from worker.kernels.library import KernelsMissing
+from worker.sampling.kernel_draw import KernelDraw, KernelTeam
 from worker.sampling.sampler import sample
 from worker.sampling.scores import scores
 
@@ -54,3 +56,23 @@ def test_they_are_the_models_own():
     assert first.token_id == 5
     assert first.scores == scores(logits[:1], [5], [2])[0]
     assert second.scores is None
+
+
+@pytest.mark.parametrize("bias", [{}, {7: 1.0}])
+def test_kernels_that_draw_leave_what_is_scored(bias: dict[int, float]):
+    """All rows want scores: with nothing to adjust the rows themselves are scored behind the draw, else copies."""
+    try:
+        draw_tokens = KernelDraw(KernelTeam(1))
+    except KernelsMissing as missing:
+        pytest.skip(str(missing))
+    logits = rows(9)
+    draws = [
+        Draw(SamplingParams(seed, top_p=0.9, logit_bias=bias), 0, 3, num_top=0)
+        for seed in range(9)
+    ]
+    given = logits.clone()
+    found = sample(given, draws, draw_tokens)
+    assert given.equal(logits) == (not bias)
+    for row, one in enumerate(found):
+        assert isinstance(one, Drawn)
+        assert one.scores == scores(logits[row : row + 1], [one.token_id], [0])[0]
