@@ -109,6 +109,15 @@ class CancelOutcome:
     is_cancelling: bool
 
 
+def cancel_call(request_id: RequestId, reason: str) -> ScriptCall:
+    """What `cancel` asks Redis to do."""
+    return ScriptCall(
+        "cancel",
+        [keys.record(request_id), keys.wake(request_id.partition)],
+        [str(request_id), reason, keys.WAKE_TTL_MS],
+    )
+
+
 async def cancel(
     node: Node, request_id: RequestId, reason: str, *, bound_s: float | None
 ) -> CancelOutcome | None:
@@ -117,17 +126,7 @@ async def cancel(
     Raises:
         Unavailable: no definite answer within ``bound_s``.
     """
-    answer = decoded(
-        await run_script(
-            node,
-            ScriptCall(
-                "cancel",
-                [keys.record(request_id), keys.wake(request_id.partition)],
-                [str(request_id), reason, keys.WAKE_TTL_MS],
-            ),
-            bound_s=bound_s,
-        )
-    )
+    answer = decoded(await run_script(node, cancel_call(request_id, reason), bound_s=bound_s))
     if answer[0] == "missing":
         return None
     return CancelOutcome(RequestStatus(answer[1]), answer[0] == "cancelling")

@@ -11,11 +11,11 @@ from typing import Any
 
 import redis
 
-from deploy.local.redis_command import find_free_port
 from headrace.client import AsyncClient
 from headrace.v1 import admin_service_pb2 as pb
 from tests.chaos.http_calls import HttpClient, http_client
 from tests.chaos.settings import ChaosSettings
+from tests.support.ports import settled_port
 from tests.support.processes import ServiceProcess
 from tests.support.redis_server import RedisServer, running_redis
 from tests.support.stack import Stack
@@ -141,7 +141,7 @@ class Cluster:
 
     def add_scheduler(self) -> None:
         """One more scheduler, which others reach through its door only."""
-        port = find_free_port()
+        port = settled_port()
         door = self._exits.enter_context(running_proxy(port))
         link = self._exits.enter_context(running_proxy(self.redis.port))
         name = f"scheduler-{len(self.schedulers)}"
@@ -163,7 +163,7 @@ class Cluster:
         process = ServiceProcess(
             "gateway",
             flags=[
-                *("--grpc-port", str(find_free_port()), "--http-port", str(find_free_port())),
+                *("--grpc-port", str(settled_port()), "--http-port", str(settled_port())),
                 *("--metrics-port", "0"),
                 *("--service-instance", name, "--stop-grace-s", "6", "--require-keys"),
             ],

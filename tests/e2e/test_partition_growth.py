@@ -11,7 +11,7 @@ from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(120))]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(300))]
 
 NUM_LANES, NUM_TOKENS = 12, 40
 # What this load takes of a core, here and on a faster machine, is more than this; an idle scheduler takes less.
@@ -45,7 +45,7 @@ class Lanes:
             }
             return found >= {*partitions}
 
-        async with asyncio.timeout(scaled(40)), self._answered:
+        async with asyncio.timeout(scaled(60)), self._answered:
             await self._answered.wait_for(is_met)
 
     async def _lane(self, number: int) -> None:
@@ -87,7 +87,7 @@ async def test_a_partition_is_added_under_load_and_its_leader_may_die():
             await lanes.answers_from("0")
             await lanes.answers_from("0", "1")
             # A busy machine may let one scheduler take both at first; it gives one away then.
-            await asyncio.to_thread(eventually, lambda: len({*leaders(stack)}) == 2, within_s=20)
+            await asyncio.to_thread(eventually, lambda: len({*leaders(stack)}) == 2)
             both = await asyncio.to_thread(leaders, stack)
             dying = next(one for one in stack.schedulers if one.endpoints["grpc"] == both[0])
             dying.process.kill()

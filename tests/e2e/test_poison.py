@@ -14,7 +14,7 @@ from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.supervision import supervised
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 # No answer of the simulated model holds this character, and no innocent's prompt.
 POISON = "~"
@@ -48,7 +48,7 @@ def headrace(stack: Stack, *words: str) -> str:
     command = [sys.executable, "-m", "headrace.cli", *words, "--target", stack.targets[0]]
     environment = os.environ | {"PYTHONPATH": "protos/python"}
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=60, env=environment
+        command, check=False, capture_output=True, text=True, timeout=180, env=environment
     )
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout
@@ -68,7 +68,10 @@ async def test_poison_is_set_aside_and_innocents_finish(action: str, workers: in
                     client, f"A bad {POISON} seed", model="sim", max_tokens=9, temperature=0.0
                 )
                 disturbed = await load
-                assert sum(worker.num_deaths for worker in kept) == 3
+                # A session ends before its process does.
+                await asyncio.to_thread(
+                    eventually, lambda: sum(worker.num_deaths for worker in kept) == 3
+                )
             assert_poisoned(poison)
             for got, expected in zip(disturbed, undisturbed, strict=True):
                 assert got.error is None, (got.request_id, got.error)

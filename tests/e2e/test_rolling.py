@@ -19,7 +19,7 @@ from tests.support.processes import ServiceProcess
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 NUM_CALLERS, NUM_TOKENS = 12, 40
 SLOW = [*SIMULATED, "--step-ms", "10"]
@@ -67,7 +67,7 @@ class Load:
     async def comes_to(self, model: str, revision: str = "") -> None:
         """Wait until more answers come from there."""
         wanted = self._num_served(model, revision) + 3
-        async with asyncio.timeout(scaled(30)):
+        async with asyncio.timeout(scaled(60)):
             while self._num_served(model, revision) < wanted:
                 assert not self.failures, self.failures
                 await self.count.more(20)
@@ -198,14 +198,14 @@ async def start_worker(
 
 async def served(client: AsyncClient, model: str) -> None:
     """Wait until a model can be named; ListWorkers may still count the one that left, and say too early that it is here."""
-    async with asyncio.timeout(scaled(30)):
+    async with asyncio.timeout(scaled(60)):
         while model not in [one.name for one in await client.models()]:  # noqa: ASYNC110 - as people look
             await asyncio.sleep(0.2)
 
 
 async def all_workers(client: AsyncClient, number: int) -> list[admin.Worker]:
     """As operators see them, once so many are here."""
-    async with asyncio.timeout(scaled(30)):
+    async with asyncio.timeout(scaled(60)):
         while len(found := await client.admin.workers()) < number:  # noqa: ASYNC110 - as people look
             await asyncio.sleep(0.2)
     return found

@@ -41,7 +41,7 @@ def test_any_question_reaches_the_command(
     environ = {**os.environ, "QUESTION": question} if by_environment else dict(os.environ)
     if not by_environment:
         command.append(f"QUESTION={question}")
-    subprocess.run(command, cwd=ROOT, check=True, env=environ, timeout=20)
+    subprocess.run(command, cwd=ROOT, check=True, env=environ, timeout=80)
     assert (bin_folder / "stdin").read_bytes() == question.encode()
     assert (bin_folder / "words").read_text().splitlines()[-1].endswith(" -")
 
@@ -58,6 +58,6 @@ def test_the_command_reads_what_the_launcher_was_given() -> None:
     question = "\n".join(NASTY).encode()
     command = [sys.executable, "-c", _COPY]
     done = subprocess.run(
-        command, cwd=ROOT, check=True, input=question, capture_output=True, timeout=20
+        command, cwd=ROOT, check=True, input=question, capture_output=True, timeout=80
     )
     assert (done.stdout, done.stderr) == (question, b"")

@@ -57,10 +57,10 @@ def test_a_third_signal_kills(stubborn):
     """Whoever is at the keyboard has the last word."""
     insist(stubborn)
     stubborn.send_signal(signal.SIGTERM)
-    assert stubborn.wait(scaled(5)) == -signal.SIGTERM
+    assert stubborn.wait(scaled(60)) == -signal.SIGTERM
 
 
 def test_the_process_ends_even_if_the_service_ignores_its_cancellation(stubborn):
     """No orchestrator waits for ever, and no port stays taken."""
     insist(stubborn)
-    assert stubborn.wait(scaled(15)) == EXIT_FORCED
+    assert stubborn.wait(scaled(60)) == EXIT_FORCED

@@ -60,7 +60,7 @@ def start(tree: Path, python: Path) -> "subprocess.Popen[str]":
 def install(tree: Path, python: Path) -> tuple[int, str, list[str]]:
     """Exit code, what was said, and what was done."""
     process = start(tree, python)
-    said, _ = process.communicate(timeout=scaled(20))
+    said, _ = process.communicate(timeout=scaled(80))
     calls = tree / "calls"
     return process.returncode, said, calls.read_text().split() if calls.exists() else []
 
@@ -101,6 +101,6 @@ def test_an_interruption_blames_no_interpreter(tree: Path, tmp_path: Path) -> No
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
-    said, _ = process.communicate(timeout=scaled(20))
+    said, _ = process.communicate(timeout=scaled(80))
     assert process.returncode != 0
     assert said == ""

@@ -16,7 +16,7 @@ from tests.support.local_stack import LocalStack, is_running
 from tests.support.polling import eventually
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(90))]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(180))]
 
 _STUB = "tests.support.stub_service"
 Launch = Callable[..., LocalStack]
@@ -83,7 +83,7 @@ def test_a_killed_child_comes_back(launch: Launch, name: str) -> None:
     launcher = launch()
     before = launcher.report()["children"][name]
     os.kill(before["pid"], signal.SIGKILL)
-    eventually(lambda: launcher.pids()[name] != before["pid"], within_s=30)
+    eventually(lambda: launcher.pids()[name] != before["pid"])
     assert launcher.report()["children"][name]["endpoints"] == before["endpoints"]
     assert launcher.stop() == 0
 
@@ -115,7 +115,7 @@ def test_kept_data_survives_and_is_locked(launch: Launch, tmp_path: Path) -> Non
         check=False,
         capture_output=True,
         text=True,
-        timeout=scaled(30),
+        timeout=scaled(120),
     )
     assert second.returncode == 1
     assert "another headrace-local" in second.stderr
@@ -182,7 +182,7 @@ def refused(*flags: str, **environment: str) -> list[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=scaled(30),
+        timeout=scaled(120),
         env={**os.environ, **environment},
     )
     assert ended.returncode == 2

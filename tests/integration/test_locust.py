@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.stack import SIMULATED, running_stack
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 FILE = Path(__file__).parents[2] / "deploy/locust/locustfile.py"
 
@@ -21,14 +21,14 @@ def test_users_of_locust_are_served(tmp_path: Path):
             [
                 *(sys.executable, "-m", "locust", "--locustfile", str(FILE)),
                 *("--host", stack.gateways[0].endpoints["http"], "--headless", "--only-summary"),
-                *("--users", "6", "--spawn-rate", "6", "--run-time", "4s", "--stop-timeout", "10"),
+                *("--users", "6", "--spawn-rate", "6", "--run-time", "8s", "--stop-timeout", "10"),
                 *("--csv", str(tmp_path / "report"), "--skip-log-setup"),
             ],
             check=False,
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            timeout=100,
+            timeout=250,
             env={"PATH": "/usr/bin:/bin", "HEADRACE_MAX_TOKENS": "10", "HOME": str(tmp_path)},
         )
     assert done.returncode == 0, done.stdout + done.stderr

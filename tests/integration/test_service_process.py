@@ -7,7 +7,7 @@ import pytest
 from tests.support.processes import ServiceProcess
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(60))]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(180))]
 
 _STUB = "tests.support.stub_service"
 

@@ -23,7 +23,7 @@ from tests.support.redis_user import documented_user
 from tests.support.stack import SIMULATED
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(90))]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(180))]
 
 PORTS = ("--grpc-port", "0", "--metrics-port", "0")
 
@@ -51,7 +51,7 @@ def credentials(ca: Path, cert: Path | None = None, key: Path | None = None):
 def answers(process: ServiceProcess, ca: Path) -> tuple[bool, bool]:
     """Whether gRPC and HTTP show a certificate that `ca` signed."""
     with Client(
-        process.endpoints["grpc"], credentials=credentials(ca), timeout_s=scaled(3)
+        process.endpoints["grpc"], credentials=credentials(ca), timeout_s=scaled(20)
     ) as client:
         try:
             client.models()
@@ -108,7 +108,7 @@ def test_mutual_tls_on_every_port(
         target = "127.0.0.1:" + process.endpoints["grpc"].rpartition(":")[2]
         url = f"https://127.0.0.1:{urlsplit(process.endpoints['http']).port}"
         shown = credentials(certificates.ca, cert, key)
-        with Client(target, credentials=shown, timeout_s=scaled(20)) as client:
+        with Client(target, credentials=shown, timeout_s=scaled(60)) as client:
             text = client.generate("hello", model="sim", max_tokens=4, ignore_eos=True).choices
         assert text[0].text
         context = ssl.create_default_context(cafile=certificates.ca)

@@ -39,7 +39,7 @@ class Crowd:
     def kill(self) -> None:
         """kill -9."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def _order(self, order: dict[str, Any]) -> None:
         assert self.process.stdin is not None

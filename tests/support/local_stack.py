@@ -48,7 +48,7 @@ class LocalStack:
         traceback: TracebackType | None,
     ) -> None:
         self.process.kill()
-        self.process.wait(scaled(10))
+        self.process.wait(scaled(60))
         if error is not None:
             error.add_note(f"headrace-local said:\n{self.said()}")
         self._output.close()
@@ -56,7 +56,7 @@ class LocalStack:
     def report(self) -> dict[str, Any]:
         """The ready file, once it is there."""
         eventually(
-            lambda: self.ready_file.exists() or self.process.poll() is not None, within_s=120
+            lambda: self.ready_file.exists() or self.process.poll() is not None, within_s=240
         )
         assert self.process.poll() is None, self.said()
         found: dict[str, Any] = json.loads(self.ready_file.read_text())
@@ -76,7 +76,7 @@ class LocalStack:
         self.process.send_signal(signum)
         return self.wait()
 
-    def wait(self, within_s: float = 60) -> int:
+    def wait(self, within_s: float = 180) -> int:
         """The exit status, once it ends by itself."""
         return self.process.wait(scaled(within_s))
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from headrace.client import AsyncClient, HeadraceError
 from headrace.v1 import generation_pb2 as pb
+from tests.support.time_scale import scaled
 
 
 @dataclass
@@ -82,17 +83,17 @@ class TokenCount:
             if self.value >= number:
                 event.set()
 
-    async def more(self, count: int, *, within_s: float = 60) -> None:
+    async def more(self, count: int, *, within_s: float = 120) -> None:
         """Wait until so many more tokens have been seen."""
         await self.reach(self.value + count, within_s=within_s)
 
-    async def reach(self, number: int, *, within_s: float = 60) -> None:
+    async def reach(self, number: int, *, within_s: float = 120) -> None:
         """Wait until so many tokens have been seen in all."""
         if self.value >= number:
             return
         event = asyncio.Event()
         self._waiting.append((number, event))
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(scaled(within_s)):
             await event.wait()
 
 

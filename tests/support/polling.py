@@ -9,7 +9,7 @@ from tests.support.time_scale import scaled
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], *, within_s: float = 10, every_s: float = 0.02) -> T:
+def eventually(look: Callable[[], T], *, within_s: float = 60, every_s: float = 0.02) -> T:
     """The first true value of `look`; fails with its last value when the time is over."""
     deadline = time.monotonic() + scaled(within_s)
     while not (value := look()):

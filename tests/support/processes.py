@@ -37,7 +37,7 @@ class ServiceProcess:
         *,
         flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
-        ready_within_s: float = 60,
+        ready_within_s: float = 180,
     ) -> None:
         self.module = module
         self._folder = Path(tempfile.mkdtemp(prefix=f"headrace-test-{module}-"))
@@ -120,7 +120,7 @@ class ServiceProcess:
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
         self.process.kill()
-        self.process.wait(scaled(10))
+        self.process.wait(scaled(60))
 
     def pause(self) -> None:
         """SIGSTOP: it neither answers nor closes its connections."""
@@ -130,13 +130,13 @@ class ServiceProcess:
         """SIGCONT after `pause()`."""
         self.process.send_signal(signal.SIGCONT)
 
-    def stop(self, within_s: float = 30) -> int:
+    def stop(self, within_s: float = 120) -> int:
         """SIGTERM, as an operator would; returns the exit status."""
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
         return self.process.wait(scaled(within_s))
 
-    def wait(self, within_s: float = 30) -> int:
+    def wait(self, within_s: float = 120) -> int:
         """The exit status, once it ends by itself."""
         return self.process.wait(scaled(within_s))
 
@@ -151,6 +151,6 @@ class ServiceProcess:
 
     def _end(self) -> None:
         try:
-            self.stop(within_s=10)
+            self.stop(within_s=30)
         except subprocess.TimeoutExpired:
             self.kill()

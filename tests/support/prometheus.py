@@ -72,7 +72,7 @@ class Prometheus:
     def is_ready(self) -> bool:
         """Whether it answers queries; it listens earlier."""
         try:
-            with urlopen(f"http://{self.address}/-/ready", timeout=10):
+            with urlopen(f"http://{self.address}/-/ready", timeout=60):
                 return True
         except HTTPError:
             return False
@@ -83,7 +83,7 @@ class Prometheus:
 
     def _get(self, what: str, **arguments: str) -> Any:
         url = f"http://{self.address}/api/v1/{what}?{urlencode(arguments)}"
-        with urlopen(url, timeout=10) as answer:
+        with urlopen(url, timeout=60) as answer:
             return json.load(answer)["data"]
 
 
@@ -128,7 +128,7 @@ def running_prometheus(
             yield _wait_until_ready(log, process, sum(map(len, targets.values())))
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 def _wait_until_ready(log: Path, process: subprocess.Popen[bytes], targets: int) -> Prometheus:
@@ -137,9 +137,9 @@ def _wait_until_ready(log: Path, process: subprocess.Popen[bytes], targets: int)
         found = re.search(r"Listening on.*?address=(\S+)", log.read_text())
         return found[1] if found else ""
 
-    prometheus = Prometheus(eventually(address, within_s=20))
-    eventually(prometheus.is_ready, within_s=20)
-    eventually(lambda: prometheus.healthy_targets() == targets, within_s=30, every_s=0.2)
+    prometheus = Prometheus(eventually(address, within_s=120))
+    eventually(prometheus.is_ready, within_s=120)
+    eventually(lambda: prometheus.healthy_targets() == targets, within_s=120, every_s=0.2)
     return prometheus
 
 

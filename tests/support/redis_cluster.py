@@ -2,17 +2,16 @@
 
 import contextlib
 import shutil
-import socket
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import redis
 from redis.crc import key_slot
 
-from deploy.local.redis_command import Fsync, find_free_port
+from deploy.local.redis_command import Fsync
 from tests.support.polling import eventually
-from tests.support.redis_server import RedisServer
+from tests.support.ports import is_free, settled_port
+from tests.support.redis_server import RedisServer, make_data_dir
 
 _NUM_SLOTS = 16384
 _BUS_OFFSET = 10_000  # fixed before Redis 7: the nodes talk to one another on port + 10000
@@ -28,8 +27,8 @@ class ClusterServer(RedisServer):
 
     def _find_port(self) -> int:
         while True:
-            port = find_free_port()
-            if port + _BUS_OFFSET < 65536 and _is_free(port + _BUS_OFFSET):
+            port = settled_port()
+            if is_free(port + _BUS_OFFSET):
                 return port
 
 
@@ -56,7 +55,7 @@ class RedisCluster:
                 client.execute_command("CLUSTER", "ADDSLOTS", *slots)
                 client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.servers[0].port)
         for server in self.servers:
-            eventually(lambda server=server: _is_complete(server, self.servers), within_s=30)
+            eventually(lambda server=server: _is_complete(server, self.servers), within_s=120)
 
     def owner(self, key: str) -> ClusterServer:
         """The node that serves the key's slot."""
@@ -93,7 +92,7 @@ class RedisCluster:
 @contextlib.contextmanager
 def running_cluster(*, fsync: Fsync = Fsync.EVERYSEC) -> Iterator[RedisCluster]:
     """A started cluster in a temporary directory that goes away with it."""
-    folder = Path(tempfile.mkdtemp(prefix="headrace-test-cluster-"))
+    folder = make_data_dir("cluster")
     folders = [folder / str(number) for number in range(3)]
     for path in folders:
         path.mkdir()
@@ -108,7 +107,7 @@ def running_cluster(*, fsync: Fsync = Fsync.EVERYSEC) -> Iterator[RedisCluster]:
 
 def node_client(server: RedisServer) -> redis.Redis:
     """A plain connection to one node, without redirections."""
-    return redis.Redis(port=server.port, socket_timeout=5)
+    return redis.Redis(port=server.port, socket_timeout=30)
 
 
 def _is_complete(server: ClusterServer, servers: Sequence[ClusterServer]) -> bool:
@@ -128,12 +127,3 @@ def _slots_of(server: ClusterServer) -> set[int]:
 def _id_of(server: ClusterServer) -> str:
     with node_client(server) as client:
         return client.execute_command("CLUSTER", "MYID").decode()
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

@@ -5,7 +5,6 @@ Until a test asks for a fail-over no Sentinel would start one, however slow the 
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import redis
 
 from deploy.local.redis_command import Fsync
 from tests.support.polling import eventually
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import RedisServer, make_data_dir
 
 MASTER_NAME = "headrace"
 _NUM_SENTINELS = 3
@@ -69,7 +68,7 @@ class SentinelStack:
             sentinel.start()
         for sentinel in self.sentinels:
             with _client(sentinel.port) as client:
-                eventually(lambda client=client: _knows_all(client), within_s=20)
+                eventually(lambda client=client: _knows_all(client), within_s=120)
 
     def wait_in_step(self) -> None:
         """Return once the replica has everything that the master has."""
@@ -80,7 +79,7 @@ class SentinelStack:
             is_linked = theirs.get("master_link_status") == "up"
             return is_linked and mine["master_repl_offset"] == theirs["slave_repl_offset"]
 
-        eventually(is_in_step, within_s=20)
+        eventually(is_in_step, within_s=120)
 
     def hand_over(self) -> None:
         """A planned fail-over: the replica becomes master while the master lives."""
@@ -105,7 +104,7 @@ class SentinelStack:
 @contextlib.contextmanager
 def running_sentinel(*, fsync: Fsync = Fsync.EVERYSEC) -> Iterator[SentinelStack]:
     """A started stack in a temporary directory that goes away with it."""
-    folder = Path(tempfile.mkdtemp(prefix="headrace-test-sentinel-"))
+    folder = make_data_dir("sentinel")
     options = ["--repl-diskless-sync-delay", "0"]
     master = RedisServer(_made(folder / "master"), fsync=fsync, options=options)
     replica = RedisServer(_made(folder / "replica"), fsync=fsync, options=options)
@@ -128,7 +127,7 @@ def _knows_all(client: redis.Redis) -> bool:
 
 
 def _client(port: int) -> redis.Redis:
-    return redis.Redis(port=port, socket_timeout=5, decode_responses=True)
+    return redis.Redis(port=port, socket_timeout=30, decode_responses=True)
 
 
 def _made(folder: Path) -> Path:

@@ -36,7 +36,7 @@ class StubSession:
         """End the session from this side."""
         self._outgoing.put_nowait(None)
 
-    async def receive(self, kind: str, within_s: float = 10) -> Any:
+    async def receive(self, kind: str, within_s: float = 60) -> Any:
         """The next message of a kind; outputs passed on the way are kept in ``outputs``."""
         async with asyncio.timeout(scaled(within_s)):
             while (message := await self._incoming.get()) is not None:
@@ -48,14 +48,14 @@ class StubSession:
                     return getattr(message, event)
         raise AssertionError(f"the session ended without {kind}")
 
-    async def wait_closed(self, within_s: float = 10) -> None:
+    async def wait_closed(self, within_s: float = 60) -> None:
         """Until the worker has closed its side."""
         async with asyncio.timeout(scaled(within_s)):
             while (message := await self._incoming.get()) is not None:
                 if message.HasField("output"):
                     self.outputs.append(message.output)
 
-    async def until(self, holds: Callable[[], bool], within_s: float = 20) -> None:
+    async def until(self, holds: Callable[[], bool], within_s: float = 60) -> None:
         """Take outputs until something holds."""
         while not holds():
             await self.receive("output", within_s)
@@ -100,7 +100,7 @@ class SchedulerStub(WorkerServiceServicer):
         self._sessions: asyncio.Queue[StubSession] = asyncio.Queue()
         self.address = ""
 
-    async def session(self, within_s: float = 20) -> StubSession:
+    async def session(self, within_s: float = 60) -> StubSession:
         """The next worker's session."""
         async with asyncio.timeout(scaled(within_s)):
             return await self._sessions.get()

@@ -70,7 +70,7 @@ def scrape(process: ServiceProcess) -> list[tuple[str, float]]:
     address = process.endpoints["metrics"]
     url = address if "://" in address else f"http://{address}"
     url = url if url.endswith("/metrics") else f"{url}/metrics"
-    with urlopen(url, timeout=10) as answer:
+    with urlopen(url, timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     series = [line.rpartition(" ") for line in lines if line and not line.startswith("#")]
     return [(name, float(value)) for name, _, value in series]
@@ -87,7 +87,7 @@ def running_stack(
     scheduler_flags: Sequence[str] = (),
     gateway_flags: Sequence[str] = (),
     environment: dict[str, str] | None = None,
-    ready_within_s: float = 90,
+    ready_within_s: float = 180,
     with_link: bool = False,
     redis_options: Sequence[str] = (),
     redis_url: str = "",

@@ -88,13 +88,13 @@ class TcpProxy:
     def start(self) -> None:
         """Listen on a free loopback port."""
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(scaled(10))
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(scaled(60))
 
     def close(self) -> None:
         """Stop listening and end all connections."""
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(scaled(10))
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(scaled(60))
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(scaled(10))
+        self._thread.join(scaled(60))
         self._loop.close()
 
     def pass_through(self) -> None:
@@ -126,7 +126,7 @@ class TcpProxy:
         async def act() -> T:
             return action()
 
-        return asyncio.run_coroutine_threadsafe(act(), self._loop).result(scaled(10))
+        return asyncio.run_coroutine_threadsafe(act(), self._loop).result(scaled(60))
 
     def _pass_through(self) -> None:
         self._mode, self._delay_s, self._num_to_drop = _Mode.PASS, 0.0, 0

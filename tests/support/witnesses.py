@@ -31,7 +31,6 @@ class Witnesses:
         self._running: list[asyncio.Task[Outcome]] = []
         self._control: Outcome | None = None
         self._keys: set[str] = set()
-        self.tokens_seen = TokenCount()
 
     async def begin(self) -> None:
         """Note how things are, start the streams, and return once all of them have tokens."""
@@ -45,10 +44,10 @@ class Witnesses:
         for count in counts:
             await count.reach(1)  # a short one may have ended by now
 
-    async def check(self, *, kv_within_s: float = 2.0) -> None:
+    async def check(self) -> None:
         """Everything else has ended: let the streams end, then probe."""
         outcomes = await asyncio.gather(*self._running)
-        await asyncio.to_thread(self._check_left, kv_within_s)
+        await asyncio.to_thread(self._check_left)
         expected = await asyncio.gather(
             *(self._stream(number, TokenCount()) for number in range(self._num))
         )
@@ -67,14 +66,11 @@ class Witnesses:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    def _check_left(self, kv_within_s: float) -> None:
+    def _check_left(self) -> None:
         stack = self._stack
         alive = [worker for worker in stack.workers if worker.process.poll() is None]
         for worker in alive:
-            eventually(
-                lambda w=worker: stack.metric(w, "headrace_kv_cache_usage_ratio") == 0,
-                within_s=kv_within_s,
-            )
+            eventually(lambda w=worker: stack.metric(w, "headrace_kv_cache_usage_ratio") == 0)
         for process in (*alive, *stack.schedulers):
             for name in _GAUGES:
                 eventually(lambda p=process, n=name: stack.metric(p, n) == 0)

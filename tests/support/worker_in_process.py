@@ -38,7 +38,7 @@ class InProcessWorker:
     spans: InMemorySpanExporter
     ends: list[str]
 
-    async def left(self, within_s: float = 15) -> None:
+    async def left(self, within_s: float = 60) -> None:
         """Until the worker has left by itself."""
         async with asyncio.timeout(scaled(within_s)):
             await asyncio.shield(self.running)
@@ -84,5 +84,5 @@ async def running_worker(
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        thread.stop(scaled(5))
+        thread.stop(scaled(60))
         tracing.shutdown(5)

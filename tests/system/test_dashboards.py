@@ -102,7 +102,7 @@ async def test_every_panel_and_every_rule_finds_data():
         assert len(expressions) > 60
         async with AsyncClient(stack.targets) as client:
             missing = expressions
-            for _ in range(6):  # rates need two scrapes in which something happened
+            for _ in range(60):  # rates need two scrapes in which something happened
                 await load(client)
                 missing = await asyncio.to_thread(without_data, prometheus, missing)
                 if not missing:

@@ -20,7 +20,7 @@ from tests.support.tiny_models import make_tiny_model
 from worker.engine.model_settings import ModelSettings, RunnerKind
 from worker.model.load import load_model
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(scaled(180))]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(scaled(300))]
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / ".venv/gptq"

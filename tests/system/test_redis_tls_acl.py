@@ -8,17 +8,17 @@ from urllib.parse import quote
 import pytest
 import redis
 
-from deploy.local.redis_command import find_free_port
 from headrace.client import AsyncClient, Client
 from headrace.v1 import admin_service_pb2 as admin
 from tests.support.certificates import Certificates
 from tests.support.outcomes import TokenCount, collect
 from tests.support.polling import eventually
+from tests.support.ports import settled_port
 from tests.support.redis_user import documented_user
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(scaled(120))]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(scaled(300))]
 
 SECRET = "s3cret/with:signs"
 ASKED = {"model": "sim", "max_tokens": 4, "temperature": 0.0, "ignore_eos": True}
@@ -49,7 +49,7 @@ def url(folder: Path, port: int) -> str:
 
 async def test_everything_works_with_no_more_than_the_guide_grants(tmp_path: Path) -> None:
     """Answers, operators' orders, and takeovers of a gateway and a scheduler: Redis refuses no command of theirs."""
-    port = find_free_port()
+    port = settled_port()
     with running_stack(
         schedulers=2,
         gateways=2,

@@ -39,7 +39,7 @@ def server(script: Script) -> Iterator[ScriptedServer]:
 @pytest.fixture
 def client(server: ScriptedServer) -> Iterator[Client]:
     """A sync client of the server."""
-    with Client(server.target, timeout_s=10) as client:
+    with Client(server.target, timeout_s=60) as client:
         yield client
 
 

@@ -79,7 +79,7 @@ class ScriptedServer:
 
     def stop(self) -> None:
         """Breaks all connections."""
-        assert self._server.stop(grace=None).wait(10)
+        assert self._server.stop(grace=None).wait(60)
 
 
 def _serve(script: Script, base: type, server: grpc.Server) -> None:
@@ -141,7 +141,7 @@ def hang_after(
         if not context.add_callback(over.set):
             return
         yield from events
-        assert over.wait(15)
+        assert over.wait(60)
 
     return behave
 

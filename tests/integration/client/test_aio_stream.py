@@ -67,7 +67,7 @@ async def test_a_stream_moves_to_another_gateway(script: Script, server: Scripte
     )
     script.on("GenerateStream", hang_after([accepted(), delta(0, ["a"])]))
     try:
-        async with AsyncClient([server.target, second.target], timeout_s=10) as client:
+        async with AsyncClient([server.target, second.target], timeout_s=60) as client:
             texts = client.stream("x", model="tiny", reattach=FAST).texts()
             assert await anext(texts) == "a"
             await asyncio.to_thread(server.stop)
@@ -102,7 +102,7 @@ async def test_closing_cancels_the_call(script: Script, server: ScriptedServer) 
     async with AsyncClient(server.target) as client:
         async with client.stream("x", model="tiny") as tokens:
             assert await anext(tokens.texts()) == "a"
-        assert await asyncio.to_thread(script.ended["GenerateStream"].wait, 10)
+        assert await asyncio.to_thread(script.ended["GenerateStream"].wait, 60)
         assert [event async for event in tokens] == []
 
 
@@ -117,7 +117,7 @@ async def test_a_reader_that_is_cancelled_cancels_the_call(
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await anext(tokens)
-        assert await asyncio.to_thread(script.ended["GenerateStream"].wait, 10)
+        assert await asyncio.to_thread(script.ended["GenerateStream"].wait, 60)
 
 
 async def test_a_reader_of_a_stream_that_another_task_closes(

@@ -146,7 +146,7 @@ def test_statuses_become_typed_errors(
     script.on("GenerateStream", fail(code, "no", details))
 
     async def asynchronously() -> list[HeadraceError]:
-        async with AsyncClient(server.target, timeout_s=10) as other:
+        async with AsyncClient(server.target, timeout_s=60) as other:
             with pytest.raises(HeadraceError) as unary:
                 await other.generate("x", model="m")
             with pytest.raises(HeadraceError) as streamed:
@@ -174,14 +174,14 @@ def test_calls_are_repeated_where_the_server_says_so(
     policy = RetryPolicy(max_attempts=3)
 
     async def asynchronously() -> None:
-        async with AsyncClient(server.target, timeout_s=10, retry=policy) as other:
+        async with AsyncClient(server.target, timeout_s=60, retry=policy) as other:
             script.on("Generate", full, full, done)
             assert (await other.generate("x", model="m")).request_id == "r"
             script.on("Generate", fail(Code.RESOURCE_EXHAUSTED, "never"))
             with pytest.raises(HeadraceError):
                 await other.generate("x", model="m")
 
-    with Client(server.target, timeout_s=10, retry=policy) as client:
+    with Client(server.target, timeout_s=60, retry=policy) as client:
         script.on("Generate", full, full, done)
         assert client.generate("x", model="m").request_id == "r"
         script.on("Generate", fail(Code.RESOURCE_EXHAUSTED, "never"))
@@ -268,7 +268,7 @@ def test_batches_yield_outcomes_and_stop_when_left(client: Client, script: Scrip
     outcomes = client.batch(requests, timeout_s=5)
     assert next(outcomes).index == 1
     outcomes.close()
-    assert script.ended["BatchGenerate"].wait(10)
+    assert script.ended["BatchGenerate"].wait(60)
     sent = script.of("BatchGenerate")[0].request.requests
     assert [request.timeout.seconds for request in sent] == [5, 5]
     assert not requests[0].HasField("timeout")

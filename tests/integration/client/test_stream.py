@@ -87,7 +87,7 @@ def test_a_stream_moves_to_another_gateway(script: Script, server: ScriptedServe
     second = ScriptedServer(other)
     script.on("GenerateStream", hang_after([accepted(), delta(0, ["a"])]))
     try:
-        with Client([server.target, second.target], timeout_s=10) as client:
+        with Client([server.target, second.target], timeout_s=60) as client:
             texts = client.stream("x", model="tiny", reattach=FAST).texts()
             assert next(texts) == "a"
             server.stop()
@@ -102,7 +102,7 @@ def test_a_stream_outlives_a_restart_of_its_gateway(
     """With one target, the client finds the gateway again when it is back at its address."""
     script.on("GenerateStream", hang_after([accepted(), delta(0, ["a"])]))
     after = Script().on("Attach", stream([delta(1, ["b"]), finish(2)], attach=True))
-    with Client(server.target, timeout_s=15) as client:
+    with Client(server.target, timeout_s=60) as client:
         texts = client.stream("x", model="tiny").texts()
         assert next(texts) == "a"
         server.stop()
@@ -171,7 +171,7 @@ def test_closing_cancels_the_call(client: Client, script: Script) -> None:
     script.on("GenerateStream", hang_after([accepted(), delta(0, ["a"])]))
     with client.stream("x", model="tiny") as tokens:
         assert next(tokens.texts()) == "a"
-    assert script.ended["GenerateStream"].wait(10)
+    assert script.ended["GenerateStream"].wait(60)
     assert list(tokens) == []
 
 

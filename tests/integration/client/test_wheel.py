@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 PROTOS = Path(__file__).parents[3] / "protos"
 
 
@@ -46,12 +46,12 @@ def clean(tmp_path: Path) -> Path:
     shutil.copytree(PROTOS, tree, ignore=skipped)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(tree)]
-    subprocess.run([*pip, *build], check=True, capture_output=True, timeout=90)
+    subprocess.run([*pip, *build], check=True, capture_output=True, timeout=240)
     [wheel] = tmp_path.glob("headrace-*.whl")
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv/bin/python"
     install = ["--python", str(python), "install", "--no-index", "--no-deps", str(wheel)]
-    subprocess.run([*pip, *install], check=True, capture_output=True, timeout=60)
+    subprocess.run([*pip, *install], check=True, capture_output=True, timeout=240)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path / "venv")}))
     [installed] = site.glob("headrace-*.dist-info")
     for dependency in _declared(Distribution.at(installed)).values():
@@ -76,9 +76,9 @@ with headrace.client.Client("127.0.0.1:1") as client:
         print("works")
 """
     python = [str(clean / "python"), "-I", "-c", program]
-    run = subprocess.run(python, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(python, capture_output=True, text=True, timeout=240, check=False)
     assert (run.returncode, run.stdout) == (0, "works\n"), run.stderr
     command = [str(clean / "headrace"), "--help"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert run.returncode == 0, run.stderr
     assert "exit codes" in run.stdout

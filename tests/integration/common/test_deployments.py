@@ -30,7 +30,7 @@ from tests.support.redis_sentinel import running_sentinel
 from tests.support.redis_server import running_redis
 from tests.support.submissions import ROOMY, make_submission
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
 class Deployment(Protocol):
@@ -81,7 +81,7 @@ async def node(deployment: Deployment) -> AsyncIterator[Node]:
 
 
 async def admitted(node: Node, wanted: admission.Submission) -> None:
-    answer = await admission.admit(node, wanted, ROOMY, bound_s=10)
+    answer = await admission.admit(node, wanted, ROOMY, bound_s=30)
     assert isinstance(answer, admission.Admitted)
 
 
@@ -123,7 +123,7 @@ async def test_a_request_goes_its_whole_way(node: Node):
     await inbox.ack(node, partition, [(entry.priority, entry.entry_id)])
     assert await inbox.read_pending(node, partition) == []
     assert await reply_log.read_on(node, mine.log, "0-0") == [reply_log.LogEntry(first, b"one")]
-    record = await following.read_record(node, request_id, bound_s=10)
+    record = await following.read_record(node, request_id, bound_s=30)
     assert record is not None
     assert (record.status, record.terminal) == (RequestStatus.FINISHED, b"end")
 
@@ -135,7 +135,7 @@ async def test_a_blocked_reader_is_woken(node: Node):
     wake_reader = asyncio.create_task(wake.read_wakes(node, partition, "0-0"))
     appended = await reply_log.append(node, "g", b"x", {})
     order = wake.DrainOrder("w", "i", 5)
-    await wake.order_drain(node, partition, order, bound_s=10)
+    await wake.order_drain(node, partition, order, bound_s=30)
     log_entries, (_, names) = await log_reader, await wake_reader
     assert (
         [entry.id for entry in log_entries] == [appended] == [await reply_log.last_id(node, "g")]
@@ -202,10 +202,10 @@ async def test_followers_and_cancellation(node: Node):
     wanted = make_submission(partition)
     await admitted(node, wanted)
     request_id = wanted.request_id
-    assert await following.follow(node, request_id, "g2:b", bound_s=10) is not None
-    left = await following.leave(node, request_id, "g1:", grace_ms=0, bound_s=10)
+    assert await following.follow(node, request_id, "g2:b", bound_s=30) is not None
+    left = await following.leave(node, request_id, "g1:", grace_ms=0, bound_s=30)
     assert left == "followed"
-    outcome = await following.cancel(node, request_id, "client", bound_s=10)
+    outcome = await following.cancel(node, request_id, "client", bound_s=30)
     assert outcome is not None
     assert outcome.is_cancelling
     assert (await wake.read_wakes(node, partition, "0-0"))[1] == [str(request_id)]
@@ -216,21 +216,21 @@ async def test_leases_snapshots_and_cards(node: Node):
     """Who leads, which gateways live, what models there are and how queues stand is stored and found."""
     partition = Partition("m", 0)
     mine, other = leases.LeaderLease("a", "h:1"), leases.LeaderLease("b", "h:2")
-    assert await leases.is_lease_free(node, partition, bound_s=10)
-    assert await leases.hold_leader_lease(node, partition, mine, bound_s=10) == mine
-    assert await leases.hold_leader_lease(node, partition, other, bound_s=10) == mine
+    assert await leases.is_lease_free(node, partition, bound_s=30)
+    assert await leases.hold_leader_lease(node, partition, mine, bound_s=30) == mine
+    assert await leases.hold_leader_lease(node, partition, other, bound_s=30) == mine
     assert await leases.read_leader(node, partition) == mine
-    seen = await leases.look_at_leader(node, partition, bound_s=10)
+    seen = await leases.look_at_leader(node, partition, bound_s=30)
     assert seen is not None
     assert seen.leader == mine
-    await leases.release_leader_lease(node, partition, mine, bound_s=10)
-    assert await leases.is_lease_free(node, partition, bound_s=10)
-    await leases.renew_gateway(node, "g", bound_s=10)
-    assert await leases.look_at_gateway(node, "g", bound_s=10)
-    await leases.release_gateway(node, "g", bound_s=10)
-    assert not await leases.look_at_gateway(node, "g", bound_s=10)
+    await leases.release_leader_lease(node, partition, mine, bound_s=30)
+    assert await leases.is_lease_free(node, partition, bound_s=30)
+    await leases.renew_gateway(node, "g", bound_s=30)
+    assert await leases.look_at_gateway(node, "g", bound_s=30)
+    await leases.release_gateway(node, "g", bound_s=30)
+    assert not await leases.look_at_gateway(node, "g", bound_s=30)
     await snapshots.store_snapshot(node, partition, b"s")
-    assert await snapshots.read_snapshot(node, partition, bound_s=10) == b"s"
+    assert await snapshots.read_snapshot(node, partition, bound_s=30) == b"s"
     await cards.store_card(node, "m", "r", b"card")
     assert await cards.has_card(node, "m", "r")
     assert await cards.read_index(node) == {"m": "r"}

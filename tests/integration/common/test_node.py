@@ -80,12 +80,12 @@ async def test_one_leader_at_a_time(redis_server: RedisServer):
     """Whoever asks second learns who holds the lease, and gets it once it is given back."""
     node, partition = Node(redis_server.url), Partition("m", 0)
     mine, other = leases.LeaderLease("a", "h:1"), leases.LeaderLease("b", "h:2")
-    assert await leases.hold_leader_lease(node, partition, mine, bound_s=5) == mine
-    assert await leases.hold_leader_lease(node, partition, other, bound_s=5) == mine
-    await leases.release_leader_lease(node, partition, other, bound_s=5)
+    assert await leases.hold_leader_lease(node, partition, mine, bound_s=30) == mine
+    assert await leases.hold_leader_lease(node, partition, other, bound_s=30) == mine
+    await leases.release_leader_lease(node, partition, other, bound_s=30)
     assert await leases.read_leader(node, partition) == mine
-    await leases.release_leader_lease(node, partition, mine, bound_s=5)
-    assert await leases.hold_leader_lease(node, partition, other, bound_s=5) == other
+    await leases.release_leader_lease(node, partition, mine, bound_s=30)
+    assert await leases.hold_leader_lease(node, partition, other, bound_s=30) == other
     await node.close()
 
 

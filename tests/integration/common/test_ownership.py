@@ -44,7 +44,7 @@ def submission(tokens: int = 10, grace_ms: int = 0) -> admission.Submission:
 
 
 async def admit_one(node: Node, wanted: admission.Submission) -> inbox.InboxEntry:
-    assert isinstance(await admission.admit(node, wanted, BOUNDS, bound_s=5), admission.Admitted)
+    assert isinstance(await admission.admit(node, wanted, BOUNDS, bound_s=30), admission.Admitted)
     (entry,) = await inbox.read_new(node, PARTITION, "s1")
     return entry
 
@@ -64,16 +64,16 @@ async def counters(node: Node) -> dict[bytes, bytes]:
 async def test_admission_repeated_is_admission_once(node: Node):
     """A repeat after a lost answer gets the same times, and there is one entry."""
     wanted = submission()
-    first = await admission.admit(node, wanted, BOUNDS, bound_s=5)
-    assert await admission.admit(node, wanted, BOUNDS, bound_s=5) == first
+    first = await admission.admit(node, wanted, BOUNDS, bound_s=30)
+    assert await admission.admit(node, wanted, BOUNDS, bound_s=30) == first
     assert len(await inbox.read_new(node, PARTITION, "s1")) == 1
 
 
 async def test_admission_is_bounded_in_requests_and_tokens(node: Node):
     """The queue never grows past its bounds; one request always fits an empty queue."""
-    too_long = await admission.admit(node, submission(tokens=1000), BOUNDS, bound_s=5)
+    too_long = await admission.admit(node, submission(tokens=1000), BOUNDS, bound_s=30)
     assert isinstance(too_long, admission.Admitted)
-    assert await admission.admit(node, submission(), BOUNDS, bound_s=5) == admission.Refused(
+    assert await admission.admit(node, submission(), BOUNDS, bound_s=30) == admission.Refused(
         1, 1000
     )
 
@@ -102,7 +102,7 @@ async def test_a_delayed_checkpoint_changes_nothing(node: Node):
             node, wanted.request_id, owned.epoch, checkpoint, next_seq
         )
         assert stored == ownership.Done()
-    record = await following.read_record(node, wanted.request_id, bound_s=5)
+    record = await following.read_record(node, wanted.request_id, bound_s=30)
     assert record is not None
     assert record.checkpoint == b"new"
 
@@ -149,10 +149,12 @@ async def test_the_last_follower_takes_the_request_along(node: Node):
     wanted = submission()
     await admit_one(node, wanted)
     request_id = wanted.request_id
-    assert await following.follow(node, request_id, "g2:b", bound_s=5) is not None
+    assert await following.follow(node, request_id, "g2:b", bound_s=30) is not None
     for _ in range(2):
-        assert await following.leave(node, request_id, "g1:a", grace_ms=0, bound_s=5) == "followed"
-    assert await following.leave(node, request_id, "g2:b", grace_ms=0, bound_s=5) == "cancelling"
+        assert (
+            await following.leave(node, request_id, "g1:a", grace_ms=0, bound_s=30) == "followed"
+        )
+    assert await following.leave(node, request_id, "g2:b", grace_ms=0, bound_s=30) == "cancelling"
     assert (await wake.read_wakes(node, PARTITION, "0-0"))[1] == [str(request_id)]
 
 
@@ -169,15 +171,15 @@ async def test_the_owner_learns_through_which_gateways_clients_follow(node: Node
 
     assert await beat() == ownership.Done()
     for follower in ("g1:b", "g2:a", "g22:a", "g2:b", "g2:b"):
-        await following.follow(node, request_id, follower, bound_s=5)
+        await following.follow(node, request_id, follower, bound_s=30)
     assert await beat() == ownership.FollowedFrom(("g2", "g22"))
-    await following.leave(node, request_id, "g2:a", grace_ms=0, bound_s=5)
+    await following.leave(node, request_id, "g2:a", grace_ms=0, bound_s=30)
     told = await beat()
     assert isinstance(told, ownership.FollowedFrom)
     assert sorted(told.gateways) == ["g2", "g22"]
-    await following.leave(node, request_id, "g2:", grace_ms=0, bound_s=5)
+    await following.leave(node, request_id, "g2:", grace_ms=0, bound_s=30)
     assert await beat() == ownership.FollowedFrom(("g22",))
-    await following.leave(node, request_id, "g22:", grace_ms=0, bound_s=5)
+    await following.leave(node, request_id, "g22:", grace_ms=0, bound_s=30)
     assert await beat() == ownership.Done()
 
 
@@ -215,7 +217,7 @@ async def test_a_dead_letter_is_written_with_the_end_and_once(node: Node):
     dead = (request_id, second.epoch, RequestStatus.DEAD, b"t", "POISON_REQUEST")
     for _ in range(2):
         assert await ownership.finish(node, *dead) == ownership.Done()
-    (letter,) = await dead_letters.read_letters(node, PARTITION, start="+", count=10, bound_s=5)
+    (letter,) = await dead_letters.read_letters(node, PARTITION, start="+", count=10, bound_s=30)
     assert (letter.request_id, letter.reason, letter.tenant) == (
         str(request_id),
         "POISON_REQUEST",
@@ -228,10 +230,10 @@ async def test_a_dead_letter_is_written_with_the_end_and_once(node: Node):
         ("w3", 5, "worker lost"),
     ]
     assert all(a.dispatched_ms <= letter.died_ms for a in letter.attempts)
-    found = await dead_letters.find_letter(node, request_id, bound_s=5)
+    found = await dead_letters.find_letter(node, request_id, bound_s=30)
     assert found is not None
     assert found.body == b"body"
-    assert await dead_letters.find_letter(node, submission().request_id, bound_s=5) is None
+    assert await dead_letters.find_letter(node, submission().request_id, bound_s=30) is None
 
 
 async def test_the_history_of_a_request_is_bounded(node: Node):
@@ -258,10 +260,10 @@ async def test_abandonment_is_checked_again_after_the_grace(node: Node):
     async def beat() -> object:
         return (await ownership.heartbeat(node, PARTITION, "s1", [place]))[0]
 
-    assert await following.leave(node, request_id, "g1:", grace_ms=1, bound_s=5) == "abandoned"
-    await following.follow(node, request_id, "g2:b", bound_s=5)
+    assert await following.leave(node, request_id, "g1:", grace_ms=1, bound_s=30) == "abandoned"
+    await following.follow(node, request_id, "g2:b", bound_s=30)
     assert await beat() == ownership.FollowedFrom(("g2",))
-    await following.leave(node, request_id, "g2:b", grace_ms=1, bound_s=5)
+    await following.leave(node, request_id, "g2:b", grace_ms=1, bound_s=30)
     abandoned_ms = int(
         await node.call(lambda client: client.hget(keys.record(request_id), "abandon_ms"))
     )

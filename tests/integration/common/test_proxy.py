@@ -93,7 +93,7 @@ async def _whole_way(
     learned: list[Any] = []
     await write("XGROUP", inbox.create_groups(node, PARTITION))
     for wanted in requests:
-        await write("admit", admission.admit(node, wanted, ROOMY, bound_s=10))
+        await write("admit", admission.admit(node, wanted, ROOMY, bound_s=30))
     entries = await inbox.read_new(node, PARTITION, "s1")
     request_id, entry = finished.request_id, entries[0]
     place = (request_id, entry.priority, entry.entry_id)
@@ -131,25 +131,25 @@ async def _followers(
     abandoned: admission.Submission,
     write: Write[Any],
 ) -> list[Any]:
-    follow = following.follow(node, cancelled.request_id, "g2:b", bound_s=10)
+    follow = following.follow(node, cancelled.request_id, "g2:b", bound_s=30)
     record = await write("follow", follow)
-    cancel = following.cancel(node, cancelled.request_id, "client", bound_s=10)
-    leave = following.leave(node, abandoned.request_id, "g1:", grace_ms=0, bound_s=10)
+    cancel = following.cancel(node, cancelled.request_id, "client", bound_s=30)
+    leave = following.leave(node, abandoned.request_id, "g1:", grace_ms=0, bound_s=30)
     return [record.status, await write("cancel", cancel), await write("leave", leave)]
 
 
 async def _others(node: Node, write: Write[Any]) -> list[Any]:
     lease = leases.LeaderLease("a", "h:1")
-    hold = leases.hold_leader_lease(node, PARTITION, lease, bound_s=10)
-    release = leases.release_leader_lease(node, PARTITION, lease, bound_s=10)
+    hold = leases.hold_leader_lease(node, PARTITION, lease, bound_s=30)
+    release = leases.release_leader_lease(node, PARTITION, lease, bound_s=30)
     learned = [await write("renew_lease", hold), await write("release_lease", release)]
-    await write("renew_lease", leases.renew_gateway(node, "g", bound_s=10))
-    await write("DEL", leases.release_gateway(node, "g", bound_s=10))
+    await write("renew_lease", leases.renew_gateway(node, "g", bound_s=30))
+    await write("DEL", leases.release_gateway(node, "g", bound_s=30))
     await write("SET", cards.store_card(node, "m", "r", b"card"))
     learned.append(await write("raise_partitions", cards.raise_partition_count(node, "m", 2)))
     await write("SET", snapshots.store_snapshot(node, PARTITION, b"s"))
     await write(
-        "XADD", wake.order_drain(node, PARTITION, wake.DrainOrder("w", "i", 5), bound_s=10)
+        "XADD", wake.order_drain(node, PARTITION, wake.DrainOrder("w", "i", 5), bound_s=30)
     )
     await write("DEL", wake.clear_drain(node, PARTITION, "w"))
     learned.append(await write("sweep_consumers", inbox.read_foreign(node, PARTITION, "s1")))
@@ -194,7 +194,7 @@ async def test_entries_of_a_lost_read_are_found(proxy: TcpProxy, node: Node):
     """An answer to a blocking read that got lost leaves its entries pending, and shows as an error."""
     await inbox.create_groups(node, PARTITION)
     wanted = make_submission(PARTITION)
-    await admission.admit(node, wanted, ROOMY, bound_s=10)
+    await admission.admit(node, wanted, ROOMY, bound_s=30)
     proxy.drop_replies(b"XREADGROUP", count=1)
     assert await inbox.read_new(node, PARTITION, "s1") == []
     assert node.num_errors == 1

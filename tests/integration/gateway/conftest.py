@@ -49,7 +49,7 @@ class RunningGateway:
     async def stop(self) -> None:
         """As SIGTERM would, to the end."""
         self.runtime.stopping.set()
-        async with asyncio.timeout(scaled(15)):
+        async with asyncio.timeout(scaled(60)):
             await self.task
 
 
@@ -82,7 +82,7 @@ async def running_gateway(
     )
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(serve(settings, runtime))
-        async with asyncio.timeout(scaled(10)):
+        async with asyncio.timeout(scaled(60)):
             while not path.exists():  # noqa: ASYNC110 - the file is what any user waits for
                 await asyncio.sleep(0.01)
         endpoints = json.loads(path.read_text())["endpoints"]

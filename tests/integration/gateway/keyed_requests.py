@@ -42,7 +42,7 @@ async def answer(led: Led, count: int = 3, reason: FinishReason = FinishReason.S
 
 async def followed(led: Led, num_followers: int) -> None:
     """Wait until so many follow the request."""
-    async with asyncio.timeout(scaled(5)):
+    async with asyncio.timeout(scaled(60)):
         while True:
             fields = await led.node.call(lambda client: client.hkeys(keys.record(led.id)))
             if sum(field.startswith(b"f:") for field in fields) == num_followers:
@@ -52,9 +52,9 @@ async def followed(led: Led, num_followers: int) -> None:
 
 async def claimed(scheduler: ScriptedScheduler, wanted: Callable[[Claim | None], bool]) -> None:
     """Wait until what `k` stands for is as wanted."""
-    async with asyncio.timeout(scaled(5)):
+    async with asyncio.timeout(scaled(60)):
         while True:
-            if wanted(await idempotency.look(scheduler.node, NAME, bound_s=1)):
+            if wanted(await idempotency.look(scheduler.node, NAME, bound_s=10)):
                 return
             await asyncio.sleep(0.01)
 
@@ -66,7 +66,7 @@ def is_confirmed(claim: Claim | None) -> bool:
 
 async def nothing_waits(scheduler: ScriptedScheduler) -> None:
     """Whatever was admitted has been served: a second execution would stay in the inbox for ever."""
-    async with asyncio.timeout(scaled(5)):
+    async with asyncio.timeout(scaled(60)):
         while await _num_entries(scheduler):  # noqa: ASYNC110 - nothing tells of an ack
             await asyncio.sleep(0.01)
 

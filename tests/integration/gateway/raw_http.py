@@ -48,7 +48,7 @@ async def connected(url: str) -> AsyncIterator[tuple[asyncio.StreamReader, async
 
 async def read_answer(reader: asyncio.StreamReader) -> Answer:
     """The next answer, up to the end of its body."""
-    async with asyncio.timeout(scaled(10)):
+    async with asyncio.timeout(scaled(60)):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         first, *lines = head.strip().split("\r\n")
         headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}

@@ -26,7 +26,7 @@ async def drain(
 ) -> list[pb.GenerateStreamResponse]:
     """Everything up to the end; `seen` also has what came before an error."""
     events = [] if seen is None else seen
-    async with asyncio.timeout(scaled(10)):
+    async with asyncio.timeout(scaled(60)):
         async for event in call:
             events.append(event)
     return events
@@ -34,7 +34,7 @@ async def drain(
 
 async def attached(call: AsyncIterable[pb.AttachResponse]) -> list[pb.GenerateStreamResponse]:
     """Everything up to the end of an Attach."""
-    async with asyncio.timeout(scaled(10)):
+    async with asyncio.timeout(scaled(60)):
         return [answer.event async for answer in call]
 
 

@@ -15,7 +15,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.tcp_proxy import running_proxy
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
 async def followers(led: Led) -> list[bytes]:
@@ -25,7 +25,7 @@ async def followers(led: Led) -> list[bytes]:
 
 
 async def until(look: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(scaled(15)):
+    async with asyncio.timeout(scaled(60)):
         while not await look():  # noqa: ASYNC110 - what is looked for is in Redis
             await asyncio.sleep(0.05)
 

@@ -43,7 +43,7 @@ async def test_watching_a_queue(gateway: RunningGateway, scheduler: ScriptedSche
     """The first state, and then changes only."""
     call = gateway.admin.WatchQueue(pb.WatchQueueRequest(model="tiny"))
     changes = aiter(call)
-    async with asyncio.timeout(scaled(10)):
+    async with asyncio.timeout(scaled(60)):
         assert (await anext(changes)).queues[0].leader == ""
         await scheduler.snapshot(drain_rate=3.0)
         assert (await anext(changes)).queues[0].drain_rate == 3.0

@@ -51,7 +51,7 @@ async def served(scheduler: ScriptedScheduler, revision: str):
 
 async def settled(gateway: RunningGateway, name: str, revision: str) -> None:
     """Wait until the gateway has heard of it, within a second and a little."""
-    async with asyncio.timeout(scaled(20)):
+    async with asyncio.timeout(scaled(60)):
         while True:
             found = await gateway.inference.GetModel(pb.GetModelRequest(model=name))
             if found.model.revision == revision:

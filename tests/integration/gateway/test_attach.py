@@ -73,7 +73,7 @@ async def test_attach_while_it_runs(
 
 async def reading_clients(scheduler: ScriptedScheduler, number: int) -> None:
     """Wait until so many connections are blocked in a read; each reader is one, but for moments."""
-    async with asyncio.timeout(scaled(10)):
+    async with asyncio.timeout(scaled(60)):
         # Redis' doing: there is no event to wait for.
         while True:
             found = await scheduler.node.call(lambda client: client.info("clients"))

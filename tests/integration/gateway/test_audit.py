@@ -18,7 +18,7 @@ from tests.integration.gateway.scripted_scheduler import ScriptedScheduler
 from tests.support.redis_server import RedisServer
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(40))]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(180))]
 
 ADMIN_KEY = "operators-only-0123456789"
 OPERATOR = (("authorization", f"Bearer {ADMIN_KEY}"),)

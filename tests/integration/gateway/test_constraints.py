@@ -17,7 +17,7 @@ from tests.integration.gateway.scripted_scheduler import ScriptedScheduler
 from tests.integration.gateway.statuses import bad_fields, error_info
 from tests.integration.gateway.tiny_card import tiny_card
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
 @pytest.fixture

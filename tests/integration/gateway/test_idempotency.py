@@ -29,7 +29,7 @@ from tests.integration.gateway.scripted_scheduler import ScriptedScheduler, word
 from tests.integration.gateway.statuses import details_of, error_info
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
 async def test_ten_at_once_are_one(
@@ -169,7 +169,7 @@ async def test_a_retry_waits_for_the_end_of_what_is_being_cancelled(
     first = gateway.inference.GenerateStream(keyed())
     led = await scheduler.next()
     first.cancel()
-    async with asyncio.timeout(scaled(5)):
+    async with asyncio.timeout(scaled(60)):
         assert await led.cancel_flag() == "abandoned"
     call = gateway.inference.Generate(keyed())
     await led.finish(FinishReason.CANCELLED)
@@ -187,11 +187,11 @@ async def test_it_is_cancelled_when_all_have_left(
     await followed(led, 2)
     calls[0].cancel()
     await followed(led, 1)
-    record = await following.read_record(led.node, led.id, bound_s=1)
+    record = await following.read_record(led.node, led.id, bound_s=10)
     assert record is not None
     assert not record.cancel
     calls[1].cancel()
-    async with asyncio.timeout(scaled(5)):
+    async with asyncio.timeout(scaled(60)):
         assert await led.cancel_flag() == "abandoned"
 
 
@@ -201,7 +201,7 @@ async def test_a_claim_without_admission_is_completed(
     """Whoever comes after a gateway that died in between admits the request, under the id that was claimed."""
     message = keyed()
     dead = RequestId.make("tiny", 1)
-    await idempotency.claim(scheduler.node, NAME, dead, body_digest(message), bound_s=1)
+    await idempotency.claim(scheduler.node, NAME, dead, body_digest(message), bound_s=10)
     error = await refused(gateway.inference.Generate(keyed("world")))
     assert error_info(error).metadata["request_id"] == str(dead)
     calls = [gateway.inference.Generate(message) for _ in range(3)]

@@ -34,7 +34,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.tcp_proxy import TcpProxy, running_proxy
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 NUM_LOSSES = 40
 IDS = [RequestId.make("tiny", 1) for _ in range(3)]
@@ -67,7 +67,7 @@ async def test_each_script_is_safe_to_repeat(
     led = await scheduler.next()
     await answer(led)
     first = await call
-    async with asyncio.timeout(scaled(5)):
+    async with asyncio.timeout(scaled(60)):
         while proxy.num_dropped < 2:  # noqa: ASYNC110 - the proxy tells nobody
             await asyncio.sleep(0.01)
     await claimed(scheduler, is_confirmed)
@@ -104,7 +104,7 @@ async def test_without_a_retry_it_is_abandoned(
     await refused(lossy.inference.Generate(keyed()))
     proxy.pass_through()
     led = await scheduler.next()
-    async with asyncio.timeout(scaled(10)):
+    async with asyncio.timeout(scaled(60)):
         assert await led.cancel_flag() == "abandoned"
     await led.finish(FinishReason.CANCELLED)
     call = lossy.inference.Generate(keyed())
@@ -162,7 +162,7 @@ async def test_a_refusal_behind_a_lost_answer_keeps_the_claim(
         proxy.drop_replies(script_digest("admit").encode(), count=1)
         error = await refused(narrow.inference.Generate(keyed()))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        claim = await idempotency.look(scheduler.node, NAME, bound_s=1)
+        claim = await idempotency.look(scheduler.node, NAME, bound_s=10)
         assert claim is not None
         await answer(await scheduler.next())
         call = narrow.inference.Generate(keyed())
@@ -223,36 +223,36 @@ async def test_a_claim_knows_its_own(node: Node) -> None:
     """The first claim stands, for who repeats it and for who comes later; a later body changes nothing."""
     expected = Claim(IDS[0], "d", is_admitted=False)
     for request_id, digest in ((IDS[0], "d"), (IDS[0], "d"), (IDS[1], "d"), (IDS[2], "e")):
-        assert await idempotency.claim(node, NAME, request_id, digest, bound_s=5) == expected
-    assert await idempotency.look(node, NAME, bound_s=5) == expected
+        assert await idempotency.claim(node, NAME, request_id, digest, bound_s=10) == expected
+    assert await idempotency.look(node, NAME, bound_s=10) == expected
 
 
 async def test_a_claim_is_free_when_all_were_refused(node: Node) -> None:
     """Each claimant keeps it, also when one is refused twice; one who came with another body does not count."""
     for request_id, digest in ((IDS[0], "d"), (IDS[1], "d"), (IDS[2], "e")):
-        await idempotency.claim(node, NAME, request_id, digest, bound_s=5)
+        await idempotency.claim(node, NAME, request_id, digest, bound_s=10)
     for claimant in (IDS[2], IDS[0], IDS[0]):
-        await idempotency.release(node, NAME, claimant, bound_s=5)
-        assert await idempotency.look(node, NAME, bound_s=5) is not None
-    await idempotency.release(node, NAME, IDS[1], bound_s=5)
-    assert await idempotency.look(node, NAME, bound_s=5) is None
+        await idempotency.release(node, NAME, claimant, bound_s=10)
+        assert await idempotency.look(node, NAME, bound_s=10) is not None
+    await idempotency.release(node, NAME, IDS[1], bound_s=10)
+    assert await idempotency.look(node, NAME, bound_s=10) is None
 
 
 async def test_what_was_admitted_is_not_released(node: Node) -> None:
     """By nobody who was refused; it takes a successor that names it, who then has the key."""
-    await idempotency.claim(node, NAME, IDS[0], "d", bound_s=5)
-    await idempotency.claim(node, NAME, IDS[1], "d", bound_s=5)
+    await idempotency.claim(node, NAME, IDS[0], "d", bound_s=10)
+    await idempotency.claim(node, NAME, IDS[1], "d", bound_s=10)
     for _ in range(2):
-        await idempotency.confirm(node, NAME, IDS[0], "d", bound_s=5)
+        await idempotency.confirm(node, NAME, IDS[0], "d", bound_s=10)
     for claimant in IDS:
-        await idempotency.release(node, NAME, claimant, bound_s=5)
-    kept = await idempotency.claim(node, NAME, IDS[1], "d", replaces=IDS[2], bound_s=5)
+        await idempotency.release(node, NAME, claimant, bound_s=10)
+    kept = await idempotency.claim(node, NAME, IDS[1], "d", replaces=IDS[2], bound_s=10)
     assert kept == Claim(IDS[0], "d", is_admitted=True)
     new = Claim(IDS[1], "e", is_admitted=False)
     for _ in range(2):
-        assert new == await idempotency.claim(node, NAME, IDS[1], "e", replaces=IDS[0], bound_s=5)
-    await idempotency.confirm(node, NAME, IDS[0], "d", bound_s=5)
-    assert await idempotency.look(node, NAME, bound_s=5) == new
+        assert new == await idempotency.claim(node, NAME, IDS[1], "e", replaces=IDS[0], bound_s=10)
+    await idempotency.confirm(node, NAME, IDS[0], "d", bound_s=10)
+    assert await idempotency.look(node, NAME, bound_s=10) == new
 
 
 async def test_a_claim_outlives_what_it_stands_for(node: Node) -> None:
@@ -265,13 +265,13 @@ async def test_a_claim_outlives_what_it_stands_for(node: Node) -> None:
     async def age() -> None:
         await node.call(lambda client: client.pexpire(NAME.place, 10_000))
 
-    await idempotency.claim(node, NAME, IDS[0], "d", bound_s=5)
+    await idempotency.claim(node, NAME, IDS[0], "d", bound_s=10)
     assert keys.IDEMPOTENCY_TTL_MS - 60_000 < await life_ms() <= keys.IDEMPOTENCY_TTL_MS
     await age()
-    await idempotency.claim(node, NAME, IDS[1], "d", bound_s=5)
+    await idempotency.claim(node, NAME, IDS[1], "d", bound_s=10)
     assert await life_ms() > 10_000
     await age()
-    await idempotency.claim(node, NAME, IDS[2], "another body", bound_s=5)
+    await idempotency.claim(node, NAME, IDS[2], "another body", bound_s=10)
     assert await life_ms() <= 10_000
-    await idempotency.confirm(node, NAME, IDS[0], "d", bound_s=5)
+    await idempotency.confirm(node, NAME, IDS[0], "d", bound_s=10)
     assert await life_ms() > 10_000

@@ -62,11 +62,11 @@ async def test_a_client_that_hangs_up_cancels_what_nobody_follows(
     await led.tokens(1)
     second = await anext(aiter(other))
     assert second.event.WhichOneof("event") == "prompt"
-    record = await read_record(led.node, led.id, bound_s=1)
+    record = await read_record(led.node, led.id, bound_s=10)
     assert record is not None
     assert not record.cancel
     other.cancel()
-    async with asyncio.timeout(scaled(3)):
+    async with asyncio.timeout(scaled(60)):
         assert await led.cancel_flag() == "abandoned"
 
 
@@ -88,9 +88,9 @@ async def test_the_deadline_of_the_call_is_the_requests(
     gateway: RunningGateway, scheduler: ScriptedScheduler
 ) -> None:
     """The earlier of call deadline and timeout is stored; a client that gives up then cancels nothing."""
-    call = gateway.inference.GenerateStream(request(timeout=Duration(seconds=100)), timeout=0.4)
+    call = gateway.inference.GenerateStream(request(timeout=Duration(seconds=100)), timeout=3)
     led = await scheduler.next()
-    assert led.entry.deadline_ms - led.entry.admitted_ms <= 400
+    assert led.entry.deadline_ms - led.entry.admitted_ms <= 3000
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await drain(call)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -103,7 +103,7 @@ async def test_expiry_names_its_stage(
     gateway: RunningGateway, scheduler: ScriptedScheduler
 ) -> None:
     """DEADLINE_EXCEEDED with the stage that the request had reached."""
-    call = gateway.inference.GenerateStream(request(timeout=Duration(seconds=1)))
+    call = gateway.inference.GenerateStream(request(timeout=Duration(seconds=100)))
     led = await scheduler.next()
     await led.finish(FinishReason.DEADLINE)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -128,7 +128,7 @@ async def test_a_failure_keeps_its_status(
     looked = await gateway.inference.GetRequest(pb.GetRequestRequest(request_id=str(led.id)))
     assert looked.error.reason == "POISON_REQUEST"
     assert looked.status == gen.REQUEST_STATUS_FAILED
-    record = await read_record(led.node, led.id, bound_s=1)
+    record = await read_record(led.node, led.id, bound_s=10)
     assert record is not None
     assert record.status is RequestStatus.FAILED
 

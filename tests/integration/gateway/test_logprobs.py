@@ -8,7 +8,7 @@ from tests.integration.gateway.conftest import RunningGateway
 from tests.integration.gateway.requests import attached, drain, ids_of, max_tokens, request
 from tests.integration.gateway.scripted_scheduler import Led, ScriptedScheduler
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 OUTPUT = gen.OutputOptions(logprobs=True, top_logprobs=1, prompt_logprobs=True)
 

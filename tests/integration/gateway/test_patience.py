@@ -42,7 +42,7 @@ async def test_a_waiting_client_hears_where_it_stands(
         await scheduler.snapshot(
             positions=[QueuePosition(name, 4, "waiting: class NORMAL, position 4")]
         )
-        async with asyncio.timeout(scaled(5)):
+        async with asyncio.timeout(scaled(60)):
             while not (event := await anext(stream)).keepalive.HasField("queue_position"):
                 assert event.keepalive.status == gen.REQUEST_STATUS_QUEUED
             assert event.keepalive.queue_position == 4
@@ -155,5 +155,5 @@ async def test_a_flood_of_calls_stays_its_connections_own_matter(gateway: Runnin
         assert (await gateway.inference.ListModels(pb.ListModelsRequest())).models
         assert not answer.done()
         calls[0].cancel()
-        async with asyncio.timeout(scaled(5)):
+        async with asyncio.timeout(scaled(60)):
             await answer

@@ -32,8 +32,8 @@ async def stored(scheduler: ScriptedScheduler, count: int) -> None:
     """Until so many answers are noted."""
 
     pattern = keys.response_cache("*", "*")
-    async with asyncio.timeout(scaled(5)):
-        while len(await scheduler.node.call(lambda c: c.keys(pattern), bound_s=2)) != count:  # noqa: ASYNC110 - nothing tells
+    async with asyncio.timeout(scaled(60)):
+        while len(await scheduler.node.call(lambda c: c.keys(pattern), bound_s=10)) != count:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
 
 
@@ -105,7 +105,7 @@ async def test_a_forgotten_answer_is_computed_again(
     first = await gateway.inference.Generate(cacheable())
     await stored(served, 1)
     (led,) = served.served
-    await served.node.call(lambda client: client.delete(keys.record(led.id)), bound_s=2)
+    await served.node.call(lambda client: client.delete(keys.record(led.id)), bound_s=10)
     again = await gateway.inference.Generate(cacheable())
     assert not again.usage.from_response_cache
     assert again.request_id != first.request_id

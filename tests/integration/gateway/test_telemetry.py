@@ -126,7 +126,7 @@ async def test_counters_stand_before_their_first_event(gateway: RunningGateway) 
         'headrace_prompt_tokens_total{model_name="tiny"} 0.0',
     ]
     text = ""
-    async with asyncio.timeout(scaled(10)):
+    async with asyncio.timeout(scaled(60)):
         while not all(line in text for line in wanted):
             await asyncio.sleep(0.05)
             text = gateway.runtime.metrics.scrape()[0].decode()

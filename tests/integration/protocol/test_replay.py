@@ -11,7 +11,7 @@ from tests.support.redis_server import RedisServer, running_redis
 from tests.unit.protocol.explore import State, first_state, moves
 from tests.unit.protocol.scope import Scope
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 SCOPES = {
     "one request": Scope(sessions=3, num_tokens=3, lost=3, checkpoints=2, worker_losses=1),

@@ -16,7 +16,7 @@ from tests.integration.protocol.replayed import BOUNDS, PARTITION, submission_of
 from tests.unit.protocol.keyed import Caller, Phase, Store
 from tests.unit.protocol.test_keyed_model import State, first_state, moves
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 NUM_RUNS = 60
 

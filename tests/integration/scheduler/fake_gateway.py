@@ -21,11 +21,13 @@ from common.prefix_keys import sampled_hashes
 from common.records import Progress
 from common.streams import admission, cards, following, inbox, leases, ownership, reply_log
 from common.streams.node import Node
+from common.streams.scripts import run_scripts
 from common.tracing import NO_TRACE
 from common.wire.card import encode_card
 from common.wire.records import TerminalRecord, decode_log_batch, decode_terminal
 from common.wire.request import encode_body, encode_header
 from tests.integration.scheduler.fake_worker import MODEL, make_card
+from tests.support.time_scale import scaled
 
 BOUNDS = admission.QueueBounds(max_requests=1000, max_tokens=1_000_000)
 PARTITION = Partition(MODEL, 0)
@@ -64,8 +66,12 @@ class FakeGateway:
         revision: str = "r1",
         block_tokens: int = 0,
         partition: int = 0,
+        cancelled: str = "",
     ) -> RequestId:
-        """``block_tokens``: the prompt's beginnings are named, as a gateway does it for workers with such blocks."""
+        """``block_tokens``: the prompt's beginnings are named, as a gateway does it for workers with such blocks.
+
+        ``cancelled``: for this reason, before any scheduler can have done anything: Redis does both without a pause.
+        """
         request_id = replace(RequestId.make(MODEL, 1), partition=Partition(MODEL, partition))
         request = GenerationRequest(
             request_id=str(request_id),
@@ -89,40 +95,39 @@ class FakeGateway:
             prefix_hashes=hashes,
             prefix_step_tokens=step_tokens,
         )
-        answer = await admission.admit(
-            self.node,
-            admission.Submission(
-                request_id=request_id,
-                priority=priority,
-                tenant=tenant,
-                prompt_tokens=len(prompt),
-                budget_ms=round(budget_s * 1000),
-                log=self.gateway_id,
-                start="0-0",
-                follower=f"{self.gateway_id}:1",
-                header=encode_header(ordering) if header is None else header,
-                body=encode_body(request) if body is None else body,
-                resume_grace_ms=0,
-            ),
-            BOUNDS,
-            bound_s=5,
+        submission = admission.Submission(
+            request_id=request_id,
+            priority=priority,
+            tenant=tenant,
+            prompt_tokens=len(prompt),
+            budget_ms=round(budget_s * 1000),
+            log=self.gateway_id,
+            start="0-0",
+            follower=f"{self.gateway_id}:1",
+            header=encode_header(ordering) if header is None else header,
+            body=encode_body(request) if body is None else body,
+            resume_grace_ms=0,
         )
-        assert isinstance(answer, admission.Admitted)
+        calls = [admission.admission_call(submission, BOUNDS)]
+        if cancelled:
+            calls.append(following.cancel_call(request_id, cancelled))
+        answer, *_ = await run_scripts(self.node, calls, bound_s=30)
+        assert isinstance(admission.read_admission(answer), admission.Admitted)
         return request_id
 
-    async def ended(self, request_id: RequestId, within_s: float = 15.0) -> Progress:
+    async def ended(self, request_id: RequestId, within_s: float = 60.0) -> Progress:
         """What the log says of a request once its last finish is there."""
         await self.until(request_id, lambda p: p.last_finish is not None, within_s)
         return self.progress[str(request_id)]
 
-    async def until(self, request_id: RequestId, what, within_s: float = 15.0) -> None:
+    async def until(self, request_id: RequestId, what, within_s: float = 60.0) -> None:
         key = str(request_id)
-        async with asyncio.timeout(within_s), self.changed:
+        async with asyncio.timeout(scaled(within_s)), self.changed:
             await self.changed.wait_for(lambda: key in self.progress and what(self.progress[key]))
 
-    async def terminal(self, request_id: RequestId, within_s: float = 5.0) -> TerminalRecord:
+    async def terminal(self, request_id: RequestId, within_s: float = 60.0) -> TerminalRecord:
         """The terminal record, once it is there."""
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(scaled(within_s)):
             while True:
                 record = await following.read_record(self.node, request_id, bound_s=5)
                 if record is not None and record.terminal:
@@ -183,9 +188,9 @@ async def pending_of(node: Node) -> int:
     return sum(lengths)
 
 
-async def eventually_empty(node: Node, within_s: float = 5.0) -> None:
+async def eventually_empty(node: Node, within_s: float = 60.0) -> None:
     """The inbox and the log's marks become empty: everything is acked, nothing keeps the log."""
-    async with asyncio.timeout(within_s):
+    async with asyncio.timeout(scaled(within_s)):
         # Another process's doing: there is no event to wait for.
         while await _left_over(node):  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -15,6 +15,7 @@ from common.wire.card import encode_card
 from headrace.internal.v1 import records_pb2
 from headrace.internal.v1 import worker_service_pb2 as pb
 from headrace.internal.v1.worker_service_pb2_grpc import WorkerServiceStub
+from tests.support.time_scale import scaled
 
 MODEL = "sim"
 CHUNK = 700
@@ -114,9 +115,9 @@ class FakeWorker:
             finally:
                 call.cancel()
 
-    async def until(self, what, within_s: float = 5.0) -> None:
+    async def until(self, what, within_s: float = 60.0) -> None:
         """Wait until ``what(self)`` holds."""
-        async with asyncio.timeout(within_s), self.changed:
+        async with asyncio.timeout(scaled(within_s)), self.changed:
             await self.changed.wait_for(lambda: what(self))
 
     async def refused(self, errors: list[str]) -> None:

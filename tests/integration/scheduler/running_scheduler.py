@@ -15,6 +15,7 @@ from common.server import Runtime
 from common.tracing import Tracing
 from scheduler.serve import serve
 from scheduler.settings import SchedulerSettings
+from tests.support.time_scale import scaled
 
 
 class _Announced(ReadyFile):
@@ -43,12 +44,12 @@ class RunningScheduler:
     async def stop(self) -> None:
         """A clean stop."""
         self.stopping.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(scaled(60)):
             await self.task
 
-    async def metric_becomes(self, name: str, value: float, within_s: float = 5) -> None:
+    async def metric_becomes(self, name: str, value: float, within_s: float = 60) -> None:
         """Wait until a metric has a value: it moves when a grace has passed, which is no event here."""
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(scaled(within_s)):
             while self.metric(name) != value:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
@@ -80,7 +81,7 @@ async def scheduling(
     config = SchedulerSettings(redis_url=redis_url, grpc_port=0, **values)
     task = asyncio.create_task(serve(config, runtime))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(scaled(60)):
             await asyncio.wait({task, announced.address}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             await task

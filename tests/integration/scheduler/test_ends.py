@@ -16,7 +16,7 @@ from tests.integration.scheduler.fake_worker import FakeWorker, expected, workin
 from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(40)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
 async def test_cancel_while_waiting(redis_server: RedisServer, node: Node):
@@ -50,10 +50,11 @@ async def test_cancel_while_running(redis_server: RedisServer, node: Node):
         request_id = await gateway.admit((1, 1), max_tokens=50)
         await gateway.until(request_id, lambda p: p.next_seq == 3)
         await following.cancel(node, request_id, "cancelled", bound_s=5)
-        terminal = await gateway.terminal(request_id, within_s=1.5)
+        terminal = await gateway.terminal(request_id)
         assert terminal.status is RequestStatus.CANCELLED
         assert terminal.progress.choices[0].token_ids == expected((1, 1), 3)
         assert (terminal.usage.prompt_tokens, terminal.usage.completion_tokens) == (2, 3)
+        assert not worker.running
         worker.steps_left = None
         following_id = await gateway.admit(max_tokens=2)
         await gateway.ended(following_id)
@@ -70,7 +71,7 @@ async def test_cancel_that_the_worker_ignores(redis_server: RedisServer, node: N
         request_id = await gateway.admit(max_tokens=50)
         await gateway.until(request_id, lambda p: p.next_seq == 2)
         await following.cancel(node, request_id, "cancelled", bound_s=5)
-        terminal = await gateway.terminal(request_id, within_s=5)
+        terminal = await gateway.terminal(request_id)
         assert terminal.status is RequestStatus.CANCELLED
         await worker.step()
         await asyncio.sleep(0.1)
@@ -88,7 +89,7 @@ async def test_abandoned_requests_are_cancelled(redis_server: RedisServer, node:
         running = await gateway.admit(max_tokens=50)
         await gateway.until(running, lambda p: p.next_seq == 1)
         gateway.renews = False
-        terminal = await gateway.terminal(running, within_s=20)
+        terminal = await gateway.terminal(running)
         assert terminal.status is RequestStatus.CANCELLED
         assert terminal.failure is not None
         assert terminal.failure.metadata == {"cause": "abandoned"}
@@ -113,7 +114,7 @@ async def test_a_request_outlives_gateways_as_long_as_any_follows(
             worker.steps_left = 1
             await gateway.until(request_id, lambda p: p.next_seq == 2)
             assert worker.running
-        terminal = await gateway.terminal(request_id, within_s=20)
+        terminal = await gateway.terminal(request_id)
         assert terminal.status is RequestStatus.CANCELLED
         assert terminal.failure is not None
         assert terminal.failure.metadata == {"cause": "abandoned"}
@@ -163,7 +164,7 @@ async def lease_of(node: Node, gateway_id: str) -> AsyncIterator[None]:
 async def _until_unfollowed_from(node: Node, request_id: RequestId, gateway_id: str) -> None:
     """Another process's doing: there is no event to wait for."""
     key = keys.record(request_id)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while any(  # noqa: ASYNC110
             field.startswith(f"f:{gateway_id}:".encode())
             for field in await node.call(lambda client: client.hkeys(key))
@@ -176,7 +177,7 @@ async def test_deadline_while_waiting(redis_server: RedisServer, node: Node):
     await know_the_model(node)
     async with scheduling(redis_server.url), serving(node) as gateway:
         request_id = await gateway.admit(budget_s=0.4)
-        terminal = await gateway.terminal(request_id, within_s=3)
+        terminal = await gateway.terminal(request_id)
         assert terminal.status is RequestStatus.EXPIRED
         assert terminal.failure is not None
         assert terminal.failure.code == "DEADLINE_EXCEEDED"
@@ -192,12 +193,13 @@ async def test_deadline_that_the_worker_ignores(redis_server: RedisServer, node:
         serving(node) as gateway,
         working(worker, scheduler.address),
     ):
-        request_id = await gateway.admit(max_tokens=50, budget_s=0.6)
-        terminal = await gateway.terminal(request_id, within_s=8)
+        await worker.until(lambda w: w.is_welcome)
+        request_id = await gateway.admit(max_tokens=50, budget_s=3.0)
+        terminal = await gateway.terminal(request_id)
         assert terminal.status is RequestStatus.EXPIRED
         assert terminal.usage.completion_tokens == 2
         (assigned,) = worker.assigns
-        assert 0 < assigned.remaining_ms <= 600
+        assert 0 < assigned.remaining_ms <= 3000
 
 
 async def test_nobody_to_run_it(redis_server: RedisServer, node: Node):
@@ -206,7 +208,7 @@ async def test_nobody_to_run_it(redis_server: RedisServer, node: Node):
     async with scheduling(redis_server.url), serving(node) as gateway:
         waiting = await gateway.admit()
         refused = await gateway.admit(hold=False)
-        terminal = await gateway.terminal(refused, within_s=10)
+        terminal = await gateway.terminal(refused)
         assert terminal.failure is not None
         assert terminal.failure.reason == "NO_WORKER"
         record = await following.read_record(node, waiting, bound_s=5)

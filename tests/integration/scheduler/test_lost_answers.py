@@ -12,7 +12,7 @@ from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
 from tests.support.tcp_proxy import running_proxy
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
 async def test_lost_answers_change_nothing(redis_server: RedisServer, node: Node):
@@ -32,12 +32,12 @@ async def test_lost_answers_change_nothing(redis_server: RedisServer, node: Node
                 ids.append(await gateway.admit((number, 8), max_tokens=80))
                 await asyncio.sleep(0.25)
             for number, request_id in enumerate(ids):
-                progress = await gateway.ended(request_id, within_s=40)
+                progress = await gateway.ended(request_id)
                 assert progress.choices[0].token_ids == expected((number, 8), 80)
-                terminal = await gateway.terminal(request_id, within_s=15)
+                terminal = await gateway.terminal(request_id)
                 assert terminal.usage.completion_tokens == 80
                 assert terminal.usage.prompt_tokens == 2
-            await eventually_empty(node, within_s=15)
+            await eventually_empty(node)
             assert proxy.num_dropped >= 3
 
 
@@ -58,9 +58,9 @@ async def test_a_leader_that_cannot_renew_stops_writing(redis_server: RedisServe
                 request_id = await gateway.admit((5, 1), max_tokens=300)
                 await gateway.until(request_id, lambda p: p.next_seq >= 5)
                 proxy.blackhole()
-                await second.until(lambda w: w.assigns, within_s=20)
+                await second.until(lambda w: w.assigns)
                 proxy.pass_through()
-                progress = await gateway.ended(request_id, within_s=30)
+                progress = await gateway.ended(request_id)
                 assert progress.choices[0].token_ids == expected((5, 1), 300)
                 terminal = await gateway.terminal(request_id)
                 assert terminal.usage.completion_tokens == 300

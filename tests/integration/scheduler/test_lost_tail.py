@@ -13,7 +13,7 @@ from tests.integration.scheduler.fake_worker import FakeWorker, expected, workin
 from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
 async def entries(node: Node) -> list[reply_log.LogEntry]:
@@ -42,7 +42,7 @@ async def folded(node: Node, request_id: object) -> Progress:
 
 async def test_a_lost_tail_is_written_again(redis_server: RedisServer, node: Node):
     """Whoever reads the log finds every token, in order, as soon as one more is there; none is counted twice."""
-    worker = FakeWorker(steps_left=6)
+    worker = FakeWorker(steps_left=0)
     async with (
         scheduling(redis_server.url) as scheduler,
         serving(node) as gateway,
@@ -50,8 +50,12 @@ async def test_a_lost_tail_is_written_again(redis_server: RedisServer, node: Nod
     ):
         first = await gateway.admit((4, 4), max_tokens=9)
         second = await gateway.admit((4, 5), max_tokens=9)
-        for request_id in (first, second):
-            await gateway.until(request_id, lambda p: p.next_seq >= 2)
+        await worker.until(lambda w: len(w.running) == 2)
+        # Two appends or more, and none is under way when the end is cut off.
+        for steps, num_logged in ((1, 1), (5, 6)):
+            worker.steps_left = steps
+            for request_id in (first, second):
+                await gateway.until(request_id, lambda p, num=num_logged: p.next_seq == num)
         await lose_all_but(node, 1)
         worker.steps_left = None
         for request_id, prompt in ((first, (4, 4)), (second, (4, 5))):

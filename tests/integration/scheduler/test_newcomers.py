@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from common.request_status import RequestStatus
-from common.streams import following
 from common.streams.node import Node
 from common.streams.scripts import script_digest
 from tests.integration.scheduler.fake_gateway import FakeGateway, eventually_empty, serving
@@ -15,8 +14,9 @@ from tests.integration.scheduler.fake_worker import FakeWorker, expected, workin
 from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
 from tests.support.tcp_proxy import TcpProxy, running_proxy
+from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(40)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 _DIGESTS = {script_digest(name): name for name in ("own", "start", "take")}
 
@@ -42,6 +42,15 @@ async def _watching(node: Node) -> AsyncIterator[list[str]]:
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+async def _becomes(seen: list[str], wanted: list[str]) -> None:
+    """What is watched comes over a connection of its own, and so may be told later than what it led to."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(scaled(30)):
+            while seen != wanted:  # noqa: ASYNC110 - Redis' doing
+                await asyncio.sleep(0.01)
+    assert seen == wanted
 
 
 async def _run_one(gateway: FakeGateway) -> None:
@@ -70,7 +79,7 @@ async def test_a_free_worker_gets_a_new_request_by_one_write(
     redis_server: RedisServer, node: Node
 ):
     """Neither owned nor taken, but started; what waits for a place is owned, and taken when there is one."""
-    worker = FakeWorker(max_seqs=1, step_s=0.01)
+    worker = FakeWorker(max_seqs=1)
     async with (
         scheduling(redis_server.url) as scheduler,
         serving(node) as gateway,
@@ -79,32 +88,38 @@ async def test_a_free_worker_gets_a_new_request_by_one_write(
         await worker.until(lambda w: w.is_welcome)
         await _run_one(gateway)
         async with _watching(node) as seen:
+            worker.steps_left = 1
             first = await gateway.admit((5, 6), max_tokens=40)
             await gateway.until(first, lambda p: p.next_seq >= 1)
-            assert seen == ["start"]
+            await _becomes(seen, ["start"])
             second = await gateway.admit((6, 7), max_tokens=4)
+            await _becomes(seen, ["start", "own"])
+            worker.steps_left = None
             for request_id, prompt, count in ((first, (5, 6), 40), (second, (6, 7), 4)):
                 terminal = await gateway.terminal(request_id)
                 assert terminal.progress.choices[0].token_ids == expected(prompt, count)
                 assert terminal.timings.attempts == 1
                 assert 0 <= terminal.timings.queue_s <= terminal.timings.time_to_first_token_s
-            assert seen == ["start", "own", "take"]
+            await _becomes(seen, ["start", "own", "take"])
         await eventually_empty(node)
 
 
 async def test_what_was_cancelled_meanwhile_does_not_start(redis_server: RedisServer, node: Node):
     """A flag that was set between admission and start is heeded: the request is owned, and ends without a token."""
     worker = FakeWorker()
-    async with _behind_a_proxy(redis_server, node, worker) as (proxy, gateway):
-        proxy.delay(0.2)
+    async with (
+        scheduling(redis_server.url) as scheduler,
+        serving(node) as gateway,
+        working(worker, scheduler.address),
+    ):
+        await worker.until(lambda w: w.is_welcome)
+        await _run_one(gateway)
         async with _watching(node) as seen:
-            request_id = await gateway.admit((5, 6), max_tokens=4)
-            await following.cancel(node, request_id, "cancelled", bound_s=5)
+            request_id = await gateway.admit((5, 6), max_tokens=4, cancelled="cancelled")
             terminal = await gateway.terminal(request_id)
-        assert seen == ["start", "own"]
+            await _becomes(seen, ["start", "own"])
         assert terminal.status is RequestStatus.CANCELLED
         assert terminal.usage.completion_tokens == 0
-        proxy.pass_through()
         assert not worker.running
         again = await gateway.admit((6, 7), max_tokens=3)
         assert (await gateway.terminal(again)).status is RequestStatus.FINISHED
@@ -118,10 +133,10 @@ async def test_a_start_whose_answer_is_lost_is_recovered(redis_server: RedisServ
         async with _watching(node) as seen:
             proxy.drop_replies(script_digest("start").encode(), count=1)
             request_id = await gateway.admit((5, 6), max_tokens=30)
-            terminal = await gateway.terminal(request_id, within_s=15)
-        assert seen == ["start", "start", "own", "take"]
+            terminal = await gateway.terminal(request_id)
+            await _becomes(seen, ["start", "start", "own", "take"])
         assert terminal.status is RequestStatus.FINISHED
         assert terminal.progress.choices[0].token_ids == expected((5, 6), 30)
         assert terminal.usage.completion_tokens == 30
         assert terminal.progress.epoch == 2
-        await eventually_empty(node, within_s=15)
+        await eventually_empty(node)

@@ -13,7 +13,7 @@ from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
 from tests.support.tcp_proxy import running_proxy
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
 async def test_redis_killed_and_restarted(redis_server: RedisServer, node: Node):
@@ -31,7 +31,7 @@ async def test_redis_killed_and_restarted(redis_server: RedisServer, node: Node)
         await asyncio.sleep(0.5)
         await asyncio.to_thread(redis_server.restart)
         for prompt, request_id in zip(prompts, ids, strict=True):
-            progress = await gateway.ended(request_id, within_s=30)
+            progress = await gateway.ended(request_id)
             assert progress.choices[0].token_ids == expected(prompt, 120)
         await eventually_empty(node)
         assert scheduler.metric("headrace_takeovers_total") == 0
@@ -52,7 +52,7 @@ async def test_a_stalled_redis_changes_no_leader(redis_server: RedisServer, node
             redis_server.pause()
             await asyncio.sleep(keys.LEADER_LEASE_MS / 1000 + 1.5)
             redis_server.resume()
-            progress = await gateway.ended(request_id, within_s=30)
+            progress = await gateway.ended(request_id)
             assert progress.choices[0].token_ids == expected((7, 7), 200)
             holder = await leases.read_leader(node, PARTITION)
             assert holder is not None
@@ -79,7 +79,7 @@ async def test_a_dead_leader_is_replaced_while_redis_is_hurt(
         ):
             await leader.die()
             hurting = tasks.create_task(_hurt(redis_server, well_s=1.8))
-            progress = await gateway.ended(request_id, within_s=30)
+            progress = await gateway.ended(request_id)
             hurting.cancel()
             assert progress.choices[0].token_ids == expected((7, 7), 60)
             assert standby.metric("headrace_takeovers_total") == 1
@@ -109,13 +109,21 @@ async def test_lost_connections_lose_nothing(redis_server: RedisServer, node: No
         async with asyncio.TaskGroup() as tasks:
 
             async def cut() -> None:
+                """Whatever a connection needs to come about, it lives until something more was logged over it."""
                 while True:
                     await asyncio.sleep(0.15)
+                    num_logged = sum(one.next_seq for one in gateway.progress.values())
                     await node.call(lambda c: c.client_kill_filter(_type="normal", skipme=True))
+                    async with gateway.changed:
+                        await gateway.changed.wait_for(
+                            lambda num=num_logged: (
+                                sum(one.next_seq for one in gateway.progress.values()) > num
+                            )
+                        )
 
             cutting = tasks.create_task(cut())
             for number, request_id in enumerate(ids):
-                progress = await gateway.ended(request_id, within_s=30)
+                progress = await gateway.ended(request_id)
                 assert progress.choices[0].token_ids == expected((number, 4), 150)
             cutting.cancel()
         await eventually_empty(node)
@@ -144,7 +152,7 @@ async def test_service_returns_after_a_flush(redis_server: RedisServer, node: No
         request_id = await gateway.admit(max_tokens=500)
         await gateway.until(request_id, lambda p: p.next_seq >= 3)
         await node.call(lambda c: c.flushall())
-        async with asyncio.timeout(6):
+        async with asyncio.timeout(60):
             while MODEL not in await cards.read_index(node):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         fresh = await gateway.admit((3, 3), max_tokens=3)
@@ -174,5 +182,5 @@ async def test_a_scheduler_stops_while_redis_is_away(redis_server: RedisServer, 
                 scheduling(redis_server.url, "s2") as next_one,
                 working(FakeWorker(step_s=0.01), next_one.address),
             ):
-                progress = await gateway.ended(request_id, within_s=30)
+                progress = await gateway.ended(request_id)
                 assert progress.choices[0].token_ids == expected((3, 1), 400)

@@ -13,10 +13,10 @@ from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(60))]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(180))]
 
 
-async def leaders_become(node: Node, wanted: list[str], within_s: float = 20) -> None:
+async def leaders_become(node: Node, wanted: list[str], within_s: float = 60) -> None:
     """Wait until the partitions are led from these addresses, in any order: other processes' doing, no event here."""
     found: list[str] = []
     try:
@@ -81,7 +81,7 @@ async def test_one_worker_serves_two_partitions_in_turn(redis_server: RedisServe
         at = next(m.welcome.partition for m in worker.received if m.HasField("welcome"))
         long = [await gateway.admit((n,), 3000, partition=at) for n in range(2)]
         other = await gateway.admit((7,), 5, partition=1 - at)
-        progress = await gateway.ended(other, within_s=scaled(20))
+        progress = await gateway.ended(other)
         assert progress.choices[0].token_ids == expected((7,), 5)
         assert all(gateway.progress[str(one)].last_finish is None for one in long)
 
@@ -107,5 +107,5 @@ async def test_partitions_are_added_under_load_without_loss(redis_server: RedisS
 
 async def _all_as_expected(gateway, ids: dict[tuple[int, ...], RequestId], count: int) -> None:
     for prompt, request_id in ids.items():
-        progress = await gateway.ended(request_id, within_s=scaled(30))
+        progress = await gateway.ended(request_id)
         assert progress.choices[0].token_ids == expected(prompt, count), prompt

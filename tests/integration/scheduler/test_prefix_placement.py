@@ -15,7 +15,7 @@ from tests.support.worker_in_process import running_worker
 from worker.simulated.card import simulated_card
 from worker.simulated.settings import SimulatedSettings
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(60))]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(180))]
 
 # A worker's pool holds the beginnings of five groups of the eight, so that it matters who computes what.
 SETTINGS = SimulatedSettings(model=MODEL, kv_blocks=64)
@@ -34,7 +34,7 @@ async def cached_tokens(gateway: FakeGateway, block_tokens: int) -> int:
         request_id = await gateway.admit(
             prompt, 4, tenant=f"t{block_tokens}", revision=revision, block_tokens=block_tokens
         )
-        progress = await gateway.ended(request_id, scaled(15))
+        progress = await gateway.ended(request_id)
         assert progress.prompt is not None
         return progress.prompt.cached_tokens
 

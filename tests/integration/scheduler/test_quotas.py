@@ -28,7 +28,7 @@ from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(40))]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(180))]
 
 RESERVED = encode_header(
     OrderingHeader("t", Priority.NORMAL, 3, 5, model_revision="r1", is_reserved=True)
@@ -53,14 +53,14 @@ async def test_an_end_settles(redis_server: RedisServer, node: Node):
         working(worker, scheduler.address),
     ):
         first = await admit(gateway, node)
-        await gateway.terminal(first, within_s=scaled(10))
-        await eventually_empty(node, within_s=scaled(5))
+        await gateway.terminal(first)
+        await eventually_empty(node)
         assert await use_of(node, "t", bound_s=5) == QuotaUse(1, 8, 0)
         second = await admit(gateway, node, max_tokens=5000)
         await gateway.until(second, lambda progress: progress.next_seq > 2)
         await following.cancel(node, second, "test", bound_s=5)
-        end = await gateway.terminal(second, within_s=scaled(10))
-        await eventually_empty(node, within_s=scaled(5))
+        end = await gateway.terminal(second)
+        await eventually_empty(node)
         used = 8 + 3 + end.usage.completion_tokens
         assert await use_of(node, "t", bound_s=5) == QuotaUse(2, used, 0)
 
@@ -75,7 +75,7 @@ async def test_what_a_dead_scheduler_left_is_settled(redis_server: RedisServer, 
     await asyncio.wait_for(_finish(node, request_id, owned.epoch), scaled(5))
     assert (await use_of(node, "t", bound_s=5)).open_requests == 1
     async with scheduling(redis_server.url):
-        await eventually_empty(node, within_s=scaled(20))
+        await eventually_empty(node)
     assert await use_of(node, "t", bound_s=5) == QuotaUse(1, 5, 0)
 
 

@@ -11,7 +11,7 @@ from tests.integration.scheduler.running_scheduler import scheduling
 from tests.support.redis_server import RedisServer
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(40))]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(scaled(180))]
 
 
 async def test_a_running_request_makes_room_and_loses_nothing(
@@ -92,6 +92,7 @@ async def test_a_tenant_that_floods_waits_behind_one_that_does_not(
         flood = [await gateway.admit((1,) * 600, max_tokens=30, tenant="flood") for _ in range(20)]
         await worker.until(lambda w: len(w.assigns) == 1)
         quiet = await gateway.admit((2, 2), max_tokens=2, tenant="quiet")
+        await scheduler.metric_becomes("headrace_num_requests_waiting", 20)
         worker.steps_left = None
         await gateway.ended(quiet)
         known = [gateway.progress[str(r)] for r in flood if str(r) in gateway.progress]

@@ -19,7 +19,7 @@ from tests.support.stack import scrape
 from worker.faults import FAULT_EXIT_CODE
 from worker.session.watchdog import EXIT_STEP_HUNG
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[3]
 ENDLESS = StopConditions(max_tokens=3000)
 POISON = ord("!")
@@ -39,7 +39,7 @@ async def worker_process(*flags: str) -> AsyncIterator[tuple[ServiceProcess, Stu
         )
         process.start()
         try:
-            session = await stub.session(60)
+            session = await stub.session(180)
             await session.welcome()
             await asyncio.to_thread(process.wait_until_ready)
             yield process, session
@@ -53,7 +53,7 @@ async def test_serves_and_stops_politely() -> None:
         session.send(assign=pb.Assign(assignments=[assignment("r", max_tokens=100)]))
         await session.until(lambda: bool(session.tokens_of("r")))
         stopping = asyncio.create_task(asyncio.to_thread(process.stop))
-        await session.wait_closed(30)
+        await session.wait_closed()
         assert len(session.tokens_of("r")) == 100
         assert await stopping == 0
 
@@ -64,7 +64,7 @@ async def test_drained_by_the_scheduler_it_exits_cleanly() -> None:
         session.send(assign=pb.Assign(assignments=[assignment("r", stop=ENDLESS)]))
         await session.until(lambda: bool(session.tokens_of("r")))
         session.send(drain=pb.Drain(grace_ms=10))
-        await session.wait_closed(30)
+        await session.wait_closed()
         assert session.returned == {"r": "drained"}
         assert await asyncio.to_thread(process.wait) == 0
 
@@ -107,7 +107,7 @@ async def test_hanging_step_ends_the_process() -> None:
 def test_faults_are_refused_without_leave() -> None:
     """``--fault`` alone is an error, so that no production worker carries one by accident."""
     command = [sys.executable, "-m", "worker", "--schedulers", "x:1", "--fault", "token=1:exit"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 2
     assert "--allow-faults" in done.stderr
 
@@ -118,7 +118,7 @@ def test_simulated_engine_needs_no_torch() -> None:
         "import sys, worker.__main__, worker.loading\n"
         "sys.exit(bool({'torch', 'transformers'} & sys.modules.keys()))"
     )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=180, check=False).returncode == 0
 
 
 _LOADS_FOR_EVER = """

@@ -237,7 +237,7 @@ async def test_reading_goes_on_during_a_long_step() -> None:
 
         def run(self, rows):
             entered.set()
-            release.wait(30)
+            release.wait(80)
             return self._runner.run(rows)
 
     async with scheduler_stub() as stub, running_worker([stub.address], wrap=Stuck):
@@ -247,7 +247,7 @@ async def test_reading_goes_on_during_a_long_step() -> None:
             session.send(ping=pb.Ping())
             assert (await session.receive("heartbeat")).last_step_age_ms == 0
             session.send(assign=pb.Assign(assignments=[assignment("r")]))
-            await asyncio.to_thread(entered.wait, 10)
+            await asyncio.to_thread(entered.wait, 60)
             ages = []
             while not ages or ages[-1] <= ages[0]:
                 session.send(ping=pb.Ping())

@@ -47,7 +47,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 def get(address: str, path: str) -> tuple[int, str]:
     host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=5)
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

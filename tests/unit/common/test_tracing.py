@@ -228,10 +228,10 @@ def test_spans_and_metrics_reach_a_receiver_at_shutdown():
         with tracing.span("x", parent=SAMPLED, links=[SAMPLED], attributes={"headrace.epoch": 3}):
             pass
         metrics.token_gaps.record(0.1, {"model_name": "m"}, 3)
-        tracing.shutdown(5)
-        metrics.shutdown(5)
-        (span,) = receiver.wait_for(len, timeout_s=5)
-        receiver.wait_for_metric("headrace_inter_token_latency", timeout_s=5)
+        tracing.shutdown(60)
+        metrics.shutdown(60)
+        (span,) = receiver.wait_for(len, timeout_s=60)
+        receiver.wait_for_metric("headrace_inter_token_latency", timeout_s=60)
     assert (span.name, span.service, span.trace_id) == ("x", "headrace-worker", TRACE)
     assert span.attributes == {"headrace.epoch": 3}
     assert span.links[0].trace_id == TRACE

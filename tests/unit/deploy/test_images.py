@@ -32,7 +32,7 @@ SETTINGS: dict[str, type] = {
 def test_dockerfile(file: Path):
     """hadolint finds nothing; extras, commands and ports are the project's; nothing runs as root."""
     done = subprocess.run(
-        [BIN / "hadolint", file], check=False, capture_output=True, text=True, timeout=60
+        [BIN / "hadolint", file], check=False, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stdout + done.stderr
     text = file.read_text()
@@ -67,7 +67,7 @@ def test_compose_fits_its_schema():
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -202,7 +202,7 @@ async def test_a_closed_writer_finishes_first(lease: HeldLease):
     writer = LogWriter(node, "g", lease, heard.appends.put_nowait, on_append=lambda s: None)
     writer.add([tokens("a", 0, 1)])
     writer.close()
-    await asyncio.wait_for(writer.run(), 1)
+    await asyncio.wait_for(writer.run(), 60)
     assert writer.is_idle
     assert len(node.payloads) == 1
 

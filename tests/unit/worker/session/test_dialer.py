@@ -93,4 +93,4 @@ async def test_leaving_cuts_a_pause_short() -> None:
     running = asyncio.create_task(made.run())
     await ended.wait()
     made.leave(0, "test")
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 60)
