@@ -1,7 +1,8 @@
 """``python -m tests.bench.long_prompt``: what short chats notice of a prompt as long as the context, every few seconds (B36).
 
-Chats come steadily, whatever becomes of them: for ``--seconds`` alone, then as long beside the long prompts. Prints first token
-and gaps between tokens of the chats, calm and beside, and what the one is of the other. Figures of a busy machine say little.
+Chats come steadily, whatever becomes of them: for ``--seconds`` alone, then as long beside long prompts, one at a time. Prints
+first token and gaps between tokens of the chats, calm and beside, and what the one is of the other. Figures of a busy machine
+say little, and none of them counts where long prompts take longer than ``--every`` and chats queue.
 """
 
 import argparse
@@ -88,6 +89,19 @@ async def steadily(ask: Ask, prompts: Sequence[Sequence[int]], every_s: float) -
     return [task.result() for task in sent]
 
 
+async def one_at_a_time(
+    ask: Ask, prompts: Prompts, num_tokens: int, every_s: float, chats: asyncio.Task[list[Answer]]
+) -> list[Answer]:
+    """A long prompt every so often, or when the one before is done, until the chats are over."""
+    answers: list[Answer] = []
+    while not chats.done():
+        sent_s = time.perf_counter()
+        answers += await steadily(ask, [prompts.take(num_tokens)], 0.0)
+        left_s = max(0.0, sent_s + every_s - time.perf_counter())
+        await asyncio.wait([chats], timeout=left_s)
+    return answers
+
+
 async def measure(client: AsyncClient, options: argparse.Namespace) -> Result:
     """Both halves, one after the other."""
     (model,) = await client.models()
@@ -110,14 +124,12 @@ async def measure(client: AsyncClient, options: argparse.Namespace) -> Result:
         return figures_of(answers, 0, options.tokens)
 
     calm = figures(await chats())
-    num_long = max(1, int(options.seconds / options.every))
-    long_prompts = [prompts.take(long_tokens) for _ in range(num_long)]
-    beside, long_ones = await asyncio.gather(
-        chats(), steadily(ask_long, long_prompts, options.every)
-    )
+    async with asyncio.TaskGroup() as group:
+        beside = group.create_task(chats())
+        long_ones = await one_at_a_time(ask_long, prompts, long_tokens, options.every, beside)
     return Result(
         calm,
-        figures(beside),
+        figures(beside.result()),
         long_tokens,
         [one.arrivals[0][0] - one.sent_s for one in long_ones],
         [one.arrivals[-1][0] - one.sent_s for one in long_ones],
@@ -148,7 +160,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each half")
     parser.add_argument("--rate", type=float, default=2.0, help="chats a second")
     parser.add_argument("--tokens", type=int, default=32, help="of a chat's answer")
-    parser.add_argument("--every", type=float, default=5.0, help="seconds between long prompts")
+    parser.add_argument(
+        "--every",
+        type=float,
+        default=5.0,
+        help="seconds from one long prompt to the next, at least",
+    )
     parser.add_argument("--long-tokens", type=int, help="default as many as the context holds")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", type=Path, help="write the figures there too")

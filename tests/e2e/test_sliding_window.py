@@ -12,7 +12,7 @@ from tests.support.polling import eventually
 from tests.support.stack import running_stack
 from tests.support.tiny_models import VOCAB_SIZE, greedy_answer, make_tiny_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 BLOCK, NUM_BLOCKS = 16, 14
 FLAGS = [
@@ -55,7 +55,7 @@ async def test_texts_past_the_window(tmp_path: Path):
 
             (worker,) = stack.workers
             load = asyncio.gather(*map(ask, range(len(prompts))))
-            assert await asyncio.to_thread(worker.wait, 120) != 0
+            assert await asyncio.to_thread(worker.wait) != 0
             worker.flags = [flag for flag in worker.flags if flag not in deadly]
             worker.start()
             await asyncio.to_thread(worker.wait_until_ready)
