@@ -15,12 +15,11 @@ from safetensors.torch import load_file, save_file
 
 from common.domain import Quantization
 from tests.support.drive_runner import Stream, drive
-from tests.support.time_scale import scaled
 from tests.support.tiny_models import make_tiny_model
 from worker.engine.model_settings import ModelSettings, RunnerKind
 from worker.model.load import load_model
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(scaled(300))]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / ".venv/gptq"
@@ -137,13 +136,13 @@ def run_beside_packages(code: str, *arguments: Path) -> str:
     return run.stdout
 
 
-def greedy_beside_packages(folder: Path) -> list[list[int]]:
-    """As `greedy`, of a checkpoint that needs them."""
+def greedy_beside_packages(folder: Path, before: str = "", *arguments: Path) -> list[list[int]]:
+    """As `greedy`, of a checkpoint that needs them, behind what has to be done before."""
     code = (
-        "import json, sys; from pathlib import Path; from tests.system.test_gptq_awq import greedy\n"
+        f"import json, sys; from pathlib import Path; from tests.system.test_gptq_awq import greedy\n{before}\n"
         "print('TOKENS', json.dumps(greedy(Path(sys.argv[1]))))"
     )
-    lines = run_beside_packages(code, folder).splitlines()
+    lines = run_beside_packages(code, folder, *arguments).splitlines()
     (line,) = [line for line in lines if line.startswith("TOKENS ")]
     found: list[list[int]] = json.loads(line.removeprefix("TOKENS "))
     return found
@@ -186,16 +185,17 @@ def test_a_text_is_what_the_worker_quantizes_by(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("The miller opened the sluice; the wheel turned all night. " * 120)
     out = tmp_path / "out"
-    code = (
-        "import sys; from worker.quantize_command import quantize\n"
-        "sys.exit(quantize([*sys.argv[1:3], '--quantization', 'gptq', '--calibration', sys.argv[3]]))"
+    quantized = (
+        "from worker.quantize_command import quantize\n"
+        "out, source, text = sys.argv[1:]\n"
+        "assert quantize([source, out, '--quantization', 'gptq', '--calibration', text]) == 0"
     )
-    run_beside_packages(code, source, out, text)
+    tokens = greedy_beside_packages(out, quantized, source, text)
     described = json.loads((out / "config.json").read_text())["quantization_config"]
     assert (described["quant_method"], described["group_size"]) == ("gptq", GROUP)
     same = shutil.copytree(source, tmp_path / "same")
     save_file(unpacked(out / "model.safetensors"), same / "model.safetensors", {"format": "pt"})
-    assert greedy_beside_packages(out) == greedy(same, quantization=Quantization.NONE)
+    assert tokens == greedy(same, quantization=Quantization.NONE)
     read = transformers.AutoModelForCausalLM.from_pretrained
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     token_ids = tokenizer(text.read_text()[:300], return_tensors="pt").input_ids
