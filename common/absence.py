@@ -17,6 +17,9 @@ A hole shorter than a lease hides nothing: who renews or takes a lease keeps it 
 hole is still seen behind it, and begins the count anew. Longer holes begin it anew, too.
 """
 
+# Answers take a few milliseconds, and Redis' clock is not ours.
+_SHORTEST_PAUSE_S = 0.02
+
 
 class Absence:
     """For how long a holder has been seen silent."""
@@ -33,6 +36,10 @@ class Absence:
     def remaining_s(self) -> float:
         """How much longer the holder has to be seen silent."""
         return max(0.0, self._lease_s - self._silent_s)
+
+    def next_look_s(self, interval_s: float) -> float:
+        """How long to wait before the next look: an interval, or less where the lease would count as gone before."""
+        return max(_SHORTEST_PAUSE_S, min(interval_s, self.remaining_s or interval_s))
 
     def saw(
         self, *, present: bool, asked_s: float, now_s: float, renewed_ago_s: float | None = None

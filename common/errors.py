@@ -12,6 +12,7 @@
     ├── Unavailable                    UNAVAILABLE           NO_WORKER | REVISION_LEFT | SHUTTING_DOWN …     (retry helps)
     ├── DeadlineExceeded               DEADLINE_EXCEEDED     DEADLINE_EXCEEDED, stage in metadata
     ├── Cancelled                      CANCELLED             CANCELLED
+    ├── Aborted                        ABORTED               READER_TOO_SLOW
     └── InternalFailure                INTERNAL              POISON_REQUEST | TAKEOVERS_WITHOUT_PROGRESS | NUMERIC …
 
 ``code`` is the name of the gRPC status code; ``common.wire.status`` turns an error into a status with
@@ -169,6 +170,12 @@ class Cancelled(HeadraceError):
     """The request was cancelled."""
 
     code = "CANCELLED"
+
+
+class Aborted(HeadraceError):
+    """Given up for how the caller takes its answer; the request itself was in order."""
+
+    code = "ABORTED"
 
 
 class InternalFailure(HeadraceError):

@@ -71,9 +71,9 @@ def derive(base: Base) -> Lengths:
               and has been observed in full at the same moment, and the standby looks exactly then. A leader dies
               between two renewals: the takeover comes 5 to 6 beats = 2.5 to 3 s after its death.
     gateway   renewed every 2 beats = 1 s; lease = 10 beats = 5 s, four lost renewals: its absence costs only the
-              work of requests that nobody follows, so it gets more time than a leader, and its silence counts
-              only from when its lease is gone. Looked at every 2 beats, answers within 2 beats; an interval and two
-              slow answers = 6 beats may lie between two looks.
+              work of requests that nobody follows, so it gets more time than a leader. Looked at every 2 beats, and
+              when its lease runs out, as a leader is: it counts as gone 8 to 10 beats = 4 to 5 s after its death.
+              Answers within 2 beats; an interval and two slow answers = 6 beats may lie between two looks.
     graces    a request outlives its gateway by two leases = 10 s, in which its client finds another gateway; a
               resumable one by a minute, for people and processes that have to start again.
     records   heartbeats every 2 beats = 1 s, and an answer after 4 beats says nothing about now; so a leader learns of

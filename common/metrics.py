@@ -118,12 +118,11 @@ class Metrics:
         )
         self.leaderships = counter(meter, "leaderships", "partitions whose lead this process took")
         self.takeovers = counter(meter, "takeovers", "requests taken over from another scheduler")
-        self.worker_losses = counter(
-            meter, "worker_losses", "workers lost while they ran requests"
-        )
+        self.worker_losses = counter(meter, "worker_losses", "workers lost with running requests")
         self.preemptions_asked = counter(
             meter, "preemptions_asked", "requests asked to make room for a more important one"
         )
+        self.promotions = counter(meter, "promotions", "requests that went first: overdue")
         self.dispatch_batch_size = self._spread(
             "headrace_dispatch_batch_size", "requests of one Assign", BATCH_BOUNDS, ""
         )

@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import sys
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 from common.setting_fields import ENV_PREFIX, Setting, choices_of, settings_of
@@ -21,6 +21,8 @@ Described: TypeAlias = "bool | int | float | str | list[Described] | None"
 CHECK_FLAG = "--check-settings"
 _NO_VALUE = "\0no value"
 _REDACTED = "(set)"
+# One letter of a short name, a word of a longer one; below it unrelated names begin to look alike.
+_NEAR = 0.7
 SEE_HELP = "see --help for all settings"
 
 
@@ -168,8 +170,14 @@ def _unknown_names(settings: Sequence[Setting], environ: Mapping[str, str]) -> I
     known = KNOWN_NAMES | {item.env for item in settings}
     for name in sorted(environ):
         if name.startswith(ENV_PREFIX) and name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            yield f"{name}: no service knows this name" + (f"; {close[0]}?" if close else "")
+            yield f"{name}: no service knows this name" + _suggestion(name, known)
+
+
+def _suggestion(name: str, known: Collection[str]) -> str:
+    """A name that is near enough to be meant; what all names begin with is no likeness."""
+    tails = [one.removeprefix(ENV_PREFIX) for one in known]
+    close = difflib.get_close_matches(name.removeprefix(ENV_PREFIX), tails, n=1, cutoff=_NEAR)
+    return f"; {ENV_PREFIX}{close[0]}?" if close else ""
 
 
 def _text_of(

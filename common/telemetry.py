@@ -5,13 +5,13 @@ import platform
 from importlib import metadata
 
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from common.metrics import Metrics
 from common.redaction import RedactingExporter, Redactor
 from common.service_settings import TelemetrySettings
+from common.span_encoding import QuickSpanExporter
 from common.telemetry_names import SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION
 from common.tracing import Tracing
 
@@ -34,7 +34,7 @@ def build_tracing(service: str, settings: TelemetrySettings) -> Tracing:
     resource = _resource(service, settings)
     if settings.otlp_endpoint is None:
         return Tracing(resource)
-    exporter = OTLPSpanExporter(
+    exporter = QuickSpanExporter(
         endpoint=settings.otlp_endpoint,
         insecure=settings.otlp_insecure,
         timeout=EXPORT_TIMEOUT_S,

@@ -26,6 +26,7 @@ class SpanName(StrEnum):
 class EventName(StrEnum):
     """Moments inside a span."""
 
+    PREFILL_CHUNK = "headrace.prefill_chunk"
     FIRST_TOKEN = "headrace.first_token"  # noqa: S105 - no password
     PREEMPTED = "headrace.preempted"
 
@@ -112,6 +113,7 @@ HEADRACE_STATUS = "headrace.status"
 HEADRACE_FINISH_REASON = "headrace.finish_reason"
 HEADRACE_QUEUE_TIME_S = "headrace.queue_time_s"
 HEADRACE_PREFILL_TOKENS = "headrace.prefill.tokens"
+HEADRACE_PREFILL_CHUNKS = "headrace.prefill.chunks"
 HEADRACE_DECODE_STEPS = "headrace.decode.steps"
 HEADRACE_TOKENS_RESUMED = "headrace.tokens_resumed"
 HEADRACE_WORKER_LOSSES = "headrace.worker_losses"

@@ -3,6 +3,7 @@
 An interceptor around the handlers of our own services (health and reflection have none of our errors).
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, NoReturn
 
@@ -31,6 +32,8 @@ DETAILS_KEY = "grpc-status-details-bin"
 ECHO_KEY = "x-request-id"
 _OURS = "/headrace.v1."
 _ADMIN = "/headrace.v1.AdminService/"
+# A status waits behind the messages before it, and so for a client that does not read.
+_TOLD_WITHIN_S = 1.0
 _SUBJECTS = ("tenant", "key_id", "worker_id", "request_id", "level", "name")
 
 
@@ -171,7 +174,12 @@ async def abort(context: Context, error: HeadraceError) -> NoReturn:
     """End the call with the error's status, beside the trailing metadata that was set before."""
     status = status_of(error)
     trailing = [*(context.trailing_metadata() or ()), (DETAILS_KEY, status.SerializeToString())]
-    await context.abort(code_of(error), status.message, tuple(trailing))
+    try:
+        async with asyncio.timeout(_TOLD_WITHIN_S):
+            await context.abort(code_of(error), status.message, tuple(trailing))
+    except TimeoutError:
+        # gRPC has the status, and sends it behind what the client has not read yet; nothing here need wait for that.
+        raise asyncio.CancelledError from None
 
 
 def _echo_of(context: Context) -> tuple[tuple[str, str], ...]:

@@ -14,6 +14,7 @@ from gateway.draft import (
     TextPrompt,
     TokenPrompt,
 )
+from gateway.validation.fields import MAX_MESSAGES
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 
@@ -70,7 +71,8 @@ def prompt_of(message: gen.Prompt) -> PromptDraft:
                         item.content,
                         item.name if item.HasField("name") else None,
                     )
-                    for item in chat.messages
+                    # One more than there may be is refused for that; four megabytes hold two million empty ones.
+                    for item in chat.messages[: MAX_MESSAGES + 1]
                 ],
                 chat.add_generation_prompt if chat.HasField("add_generation_prompt") else True,
             )

@@ -13,6 +13,7 @@ from gateway.catalogue import Catalogue
 from gateway.flatten import prompt_of
 from gateway.lookup import Lookup, request_not_found
 from gateway.model import Model
+from gateway.patience import patient
 from gateway.policy import check_model_allowed
 from gateway.prepare import Preparation
 from gateway.queue_views import QueueViews
@@ -58,35 +59,32 @@ class InferenceService(rpc.InferenceServiceServicer):
         self, request: pb.GenerateRequest, context: Context
     ) -> None:
         """Stream events in the order of their seq."""
-        await self._parts.calls.stream(
-            request,
-            await self._parts.callers.of_context(context),
-            context.write,
-            context.set_trailing_metadata,
-        )
+        caller = await self._parts.callers.of_context(context)
+        async with patient(context.write) as write:
+            await self._parts.calls.stream(request, caller, write, context.set_trailing_metadata)
 
     async def BatchGenerate(  # type: ignore[override] # the writer API, as above
         self, request: pb.BatchGenerateRequest, context: Context
     ) -> None:
         """Stream outcomes as they finish."""
-        await self._parts.calls.batch(
-            request.requests, await self._parts.callers.of_context(context), context.write
-        )
+        caller = await self._parts.callers.of_context(context)
+        async with patient(context.write) as write:
+            await self._parts.calls.batch(request.requests, caller, write)
 
     async def Attach(  # type: ignore[override] # the writer API, as above
         self, request: pb.AttachRequest, context: Context
     ) -> None:
         """Stream the events of an accepted request from a seq on."""
 
-        async def write(event: pb.GenerateStreamResponse) -> None:
-            await context.write(pb.AttachResponse(event=event))
+        caller = await self._parts.callers.of_context(context)
+        async with patient(context.write) as write:
 
-        await self._parts.calls.attach(
-            request,
-            await self._parts.callers.of_context(context),
-            write,
-            context.set_trailing_metadata,
-        )
+            async def write_event(event: pb.GenerateStreamResponse) -> None:
+                await write(pb.AttachResponse(event=event))
+
+            await self._parts.calls.attach(
+                request, caller, write_event, context.set_trailing_metadata
+            )
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
         """Flag a request as cancelled; its followers see it end."""

@@ -22,13 +22,6 @@ _TIMEOUT_S = RENEW_INTERVAL_S
 """A look or a renewal that takes longer is repeated rather than waited for."""
 
 _MAX_GAP_S = LENGTHS.leader_look_gap_s
-# Answers take a few milliseconds, and Redis' clock is not ours.
-_SHORTEST_PAUSE_S = 0.02
-
-
-def _until_next_look_s(absence: Absence) -> float:
-    """A beat, or less where the lease would count as gone before."""
-    return max(_SHORTEST_PAUSE_S, min(RENEW_INTERVAL_S, absence.remaining_s or RENEW_INTERVAL_S))
 
 
 class _LeaseLost(Exception):
@@ -85,7 +78,7 @@ class Campaign:
                         return lease
             except Unavailable:
                 absence.interrupt()
-            await self._pause(_until_next_look_s(absence))
+            await self._pause(absence.next_look_s(RENEW_INTERVAL_S))
         return None
 
     async def _is_free(self, absence: Absence) -> bool:

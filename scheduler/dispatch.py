@@ -118,6 +118,8 @@ class Dispatch:
         batch = Batch(secrets.token_hex(8), worker, picks.reason, now_s, len(going))
         for request, pick in going:
             request.why = f"{pick.why}, class {request.priority.name}"
+            if pick.is_promoted:
+                led.telemetry.promoted(request.priority)
             led.start(request)
             request.attempt += 1
             request.is_taking = True

@@ -7,7 +7,6 @@ Whether a request is then cancelled is decided by the record's own scripts: afte
 import asyncio
 
 from common.absence import Absence
-from common.clock import monotonic_s
 from common.errors import Unavailable
 from common.lengths import LENGTHS
 from common.streams import following, leases
@@ -33,11 +32,13 @@ class GatewayWatch:
 
     async def run(self) -> None:
         """Watch until cancelled."""
+        pause_s = INTERVAL_S
         while True:
-            await asyncio.sleep(INTERVAL_S)
-            await self._look()
+            await asyncio.sleep(pause_s)
+            pause_s = await self.look()
 
-    async def _look(self) -> None:
+    async def look(self) -> float:
+        """Look at every gateway once, and do what follows; how long to wait before the next look."""
         gateways = {name for one in self._led.requests.values() for name in one.gateways}
         for gone in self._absences.keys() - gateways:
             del self._absences[gone]
@@ -46,13 +47,21 @@ class GatewayWatch:
             absence = self._absences.setdefault(
                 gateway, Absence(LENGTHS.gateway_lease_s, LENGTHS.gateway_look_gap_s)
             )
-            asked_s = monotonic_s()
+            asked_s = self._led.clock()
             try:
-                lives = await leases.look_at_gateway(self._node, gateway, bound_s=_TIMEOUT_S)
+                renewed_ago_s = await leases.look_at_gateway(
+                    self._node, gateway, bound_s=_TIMEOUT_S
+                )
             except Unavailable:
                 absence.interrupt()
                 continue
-            if absence.saw(present=lives, asked_s=asked_s, now_s=monotonic_s()):
+            lives = renewed_ago_s is not None
+            if absence.saw(
+                present=lives,
+                asked_s=asked_s,
+                now_s=self._led.clock(),
+                renewed_ago_s=renewed_ago_s,
+            ):
                 await self._leave(gateway, self._left.setdefault(gateway, set()))
             elif lives:
                 self._left.pop(gateway, None)
@@ -60,6 +69,8 @@ class GatewayWatch:
         self.num_orphans = sum(
             bool(one.gateways) and one.gateways <= gone_now for one in self._led.requests.values()
         )
+        looks = [absence.next_look_s(INTERVAL_S) for absence in self._absences.values()]
+        return min(looks, default=INTERVAL_S)
 
     async def _leave(self, gateway: str, left: set[str]) -> None:
         left &= self._led.requests.keys()

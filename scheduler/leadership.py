@@ -38,12 +38,13 @@ from scheduler.recount import Recount
 from scheduler.rules import planning_settings
 from scheduler.settings import SchedulerSettings
 from scheduler.settlements import Settlements
-from scheduler.snapshot import Snapshot
+from scheduler.snapshot import Snapshot, backlogs
 from scheduler.takeover import TakeoverReader
 from scheduler.telemetry import PartitionTelemetry
 from scheduler.tenant_weights import weights_of
 from scheduler.weight_watch import WeightWatch
 from scheduler.worker_moves import WorkerMoves
+from scheduler.worker_need import Kind
 from scheduler.worker_registry.doors import Door, Doors
 from scheduler.worker_registry.session import WorkerSession
 
@@ -119,7 +120,7 @@ class Leadership:
             partition,
             post,
             num_workers=lambda: len(self._led.workers),
-            backlog=lambda: len(self._led.queue),
+            backlog=self._backlog,
             holder=self._holder,
         )
 
@@ -205,6 +206,10 @@ class Leadership:
                 await self._loop.is_quiet.wait()
         except TimeoutError:
             self._led.telemetry.log.warning("stopping with writes in flight")
+
+    def _backlog(self, kind: Kind) -> int:
+        found = backlogs(self._led.queue, self._led.clock())
+        return sum(one.num_waiting for one in found if kind.serves(one))
 
     def _holder(self, worker_id: str) -> WorkerSession | None:
         worker = self._led.workers.get(worker_id)

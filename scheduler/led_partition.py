@@ -1,5 +1,6 @@
 """The state of a led partition, and the writers through which it takes effect. One task owns it: the loop's."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class LedPartition:
     ended: list[LedRequest] = field(default_factory=list)
     acks_after_unmark: dict[str, EndedEntry] = field(default_factory=dict)
     num_open_by_log: Counter[str] = field(default_factory=Counter)
+    workers_changed: asyncio.Event = field(default_factory=asyncio.Event)
     num_left_queue: int = 0
     num_generated: int = 0
     wants_plan: bool = True

@@ -19,6 +19,7 @@ from common.wire.session import Credit
 from scheduler.led_request import LedRequest
 from scheduler.planning.fit import WorkerView
 from scheduler.planning.output_lengths import OutputLengths
+from scheduler.worker_need import Kind
 from scheduler.worker_registry.session import WorkerSession
 
 # Credits come with every step; two steps faster than this may both have been on their way already.
@@ -59,6 +60,12 @@ class LedWorker:
     def worker_id(self) -> str:
         """The worker's id."""
         return self.session.worker_id
+
+    @property
+    def kind(self) -> Kind:
+        """What decides which requests it may run."""
+        hello = self.session.hello
+        return Kind(hello.fingerprint, hello.model_revision)
 
     def add(self, request: LedRequest, now_s: float, cached_tokens: int = 0) -> None:
         """A request is going to this worker, which probably has some of its tokens."""

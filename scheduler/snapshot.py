@@ -1,4 +1,7 @@
-"""The leader's snapshot of its partition, each second: for people, retry advice, and choices that a stale one cannot spoil."""
+"""The leader's snapshot of its partition, each second: for people, retry advice, and choices that a stale one cannot spoil.
+
+When workers come or go there is one at once: who has just been told that a worker serves expects to see it.
+"""
 
 import asyncio
 import heapq
@@ -12,6 +15,7 @@ from common.request_status import RequestStatus
 from common.streams import snapshots
 from common.streams.node import Node
 from common.wire.snapshot import (
+    BacklogStatus,
     ClassStatus,
     OpenRequest,
     PartitionStatus,
@@ -24,6 +28,7 @@ from scheduler.led_partition import LedPartition
 from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
 from scheduler.planning.open_order import order_of_service
+from scheduler.planning.queue import WaitingQueue
 
 INTERVAL_S = LENGTHS.snapshot_s
 NUM_POSITIONS = 100
@@ -47,21 +52,35 @@ class Snapshot:
         self._token_rate = _Rate(_TOKEN_RATE_WEIGHT, led.num_generated)
 
     async def run(self) -> None:
-        """Store one each second until cancelled."""
+        """Store one each second, and one whenever workers come or go, until cancelled."""
         while True:
-            try:
-                now_ms = await self._node.time_ms(
-                    keys.lead(self._led.partition), bound_s=_TIMEOUT_S
-                )
-                status = encode_status(self._take(now_ms))
-                await snapshots.store_snapshot(
-                    self._node, self._led.partition, status, bound_s=_TIMEOUT_S
-                )
-            except Unavailable as error:
-                self._led.telemetry.log.debug("no snapshot", reason=error.reason)
-            await asyncio.sleep(INTERVAL_S)
+            await self._store()
+            due_s = asyncio.get_running_loop().time() + INTERVAL_S
+            while await self._is_out_of_date(due_s):
+                await self._store()
             self._drain_rate.saw(self._led.num_left_queue)
             self._token_rate.saw(self._led.num_generated)
+
+    async def _store(self) -> None:
+        # First: what changes from here on is perhaps not in what is stored.
+        self._led.workers_changed.clear()
+        try:
+            now_ms = await self._node.time_ms(keys.lead(self._led.partition), bound_s=_TIMEOUT_S)
+            status = encode_status(self._take(now_ms))
+            await snapshots.store_snapshot(
+                self._node, self._led.partition, status, bound_s=_TIMEOUT_S
+            )
+        except Unavailable as error:
+            self._led.telemetry.log.debug("no snapshot", reason=error.reason)
+
+    async def _is_out_of_date(self, due_s: float) -> bool:
+        """Whether workers have come or gone before the next one is due."""
+        try:
+            async with asyncio.timeout_at(due_s):
+                await self._led.workers_changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _take(self, now_ms: int) -> PartitionStatus:
         led = self._led
@@ -79,6 +98,7 @@ class Snapshot:
             positions=self._positions(),
             tokens_per_s=self._token_rate.per_s,
             oldest=_oldest([*waiting, *running], led.clock()),
+            backlogs=backlogs(led.queue, led.clock()),
         )
 
     def _positions(self) -> list[QueuePosition]:
@@ -106,6 +126,19 @@ class Snapshot:
                 )
             found.append(QueuePosition(request.request_id, position, reason))
         return found
+
+
+def backlogs(queue: WaitingQueue, now_s: float) -> list[BacklogStatus]:
+    """What waits, by what it needs of a worker."""
+    return [
+        BacklogStatus(
+            key.fingerprint or "",
+            key.model_revision,
+            len(lane),
+            max(0, round((now_s - (lane.oldest_arrival_s or now_s)) * 1000)),
+        )
+        for key, lane in queue.lanes()
+    ]
 
 
 class _Rate:
@@ -175,4 +208,5 @@ def _worker(worker: LedWorker) -> WorkerStatus:
         block_size=hello.block_size,
         draining=worker.is_draining,
         last_step_age_ms=worker.last_step_age_ms,
+        fingerprint=hello.fingerprint,
     )

@@ -30,7 +30,10 @@ def begin_counters(metrics: Metrics, model: str) -> None:
         if status.is_final:
             metrics.requests_ended.add(0, {**labels, "status": status.value})
     for priority in Priority:
-        metrics.dispatched.add(0, class_labels(model, priority))
+        of_class = class_labels(model, priority)
+        metrics.dispatched.add(0, of_class)
+        metrics.promotions.add(0, of_class)
+        metrics.preemptions_asked.add(0, of_class)
 
 
 class PartitionTelemetry:
@@ -73,6 +76,10 @@ class PartitionTelemetry:
     def preempted(self, priority: Priority) -> None:
         """A request was asked to make room for a more important one."""
         self._metrics.preemptions_asked.add(1, class_labels(self._partition.model, priority))
+
+    def promoted(self, priority: Priority) -> None:
+        """A request goes first because it is overdue."""
+        self._metrics.promotions.add(1, class_labels(self._partition.model, priority))
 
     def tenant_of(self, tenant: str) -> str:
         """A tenant's label: clients can make up names, operators name those that count."""

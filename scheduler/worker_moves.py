@@ -12,7 +12,8 @@ from common.wire.records import UndecodableError
 from common.wire.snapshot import PartitionStatus, decode_status
 from scheduler.led_partition import LedPartition
 from scheduler.led_worker import LedWorker
-from scheduler.worker_need import SLICE_S, Need, wanted_move
+from scheduler.snapshot import backlogs
+from scheduler.worker_need import SLICE_S, Fleet, Kind, Need, fleets_of, wanted_move
 from scheduler.worker_registry.doors import Doors
 
 if TYPE_CHECKING:
@@ -45,12 +46,21 @@ class WorkerMoves:
             if others and not self._led.is_stopping:
                 self._look(others)
 
-    def _look(self, others: list[Need]) -> None:
+    def _look(self, others: list[PartitionStatus]) -> None:
         workers = [one for one in self._led.workers.values() if not _is_leaving(one)]
+        for fleet in fleets_of(one.kind for one in workers):
+            members = [one for one in workers if fleet.has(one.kind)]
+            if self._look_at(fleet, members, [need_of(fleet, one) for one in others]):
+                return
+
+    def _look_at(self, fleet: Fleet, workers: list[LedWorker], others: list[Need]) -> bool:
+        """Whether one of a fleet's workers is sent away."""
         idle = [one for one in workers if not one.running]
-        move = wanted_move(self._own(workers), others, has_idle=bool(idle))
+        move = wanted_move(
+            self._own(workers), others, has_idle=bool(idle), spreads=not fleet.fingerprint
+        )
         if move is None:
-            return
+            return False
         now_s = self._led.clock()
         going = (
             [one for one in workers if now_s - self._here_since_s[one.session] >= SLICE_S]
@@ -58,9 +68,11 @@ class WorkerMoves:
             else idle
         )
         if not going:
-            return
-        worker = min(going, key=lambda one: (len(one.running), one.worker_id))
-        target = move.target
+            return False
+        self._send(min(going, key=lambda one: (len(one.running), one.worker_id)), move.target)
+        return True
+
+    def _send(self, worker: LedWorker, target: Need) -> None:
         self._led.telemetry.log.info(
             "worker sent to another partition",
             worker_id=worker.worker_id,
@@ -72,8 +84,13 @@ class WorkerMoves:
         worker.session.close(redirect=target.address)
 
     def _own(self, workers: list[LedWorker]) -> Need:
-        led = self._led
-        return Need(led.partition, self._address, len(led.queue), 0.0, len(workers))
+        led, kinds = self._led, {one.kind for one in workers}
+        num_waiting = sum(
+            one.num_waiting
+            for one in backlogs(led.queue, led.clock())
+            if any(kind.serves(one) for kind in kinds)
+        )
+        return Need(led.partition, self._address, num_waiting, 0.0, len(workers))
 
     def _note_sessions(self) -> None:
         now_s, known = self._led.clock(), self._here_since_s
@@ -81,10 +98,10 @@ class WorkerMoves:
             one.session: known.get(one.session, now_s) for one in self._led.workers.values()
         }
 
-    async def _others(self) -> list[Need]:
+    async def _others(self) -> list[PartitionStatus]:
         own = self._led.partition
         count = await cards.partition_count(self._node, own.model, bound_s=_TIMEOUT_S)
-        needs = []
+        found = []
         for index in range(count):
             if index == own.index:
                 continue
@@ -93,8 +110,16 @@ class WorkerMoves:
             )
             status = _decoded(data)
             if status is not None and status.leader:
-                needs.append(_need(status))
-        return needs
+                found.append(status)
+        return found
+
+
+def need_of(fleet: Fleet, status: PartitionStatus) -> Need:
+    """How much a partition needs workers of a fleet, as its snapshot tells."""
+    kinds = (
+        Kind(one.fingerprint, one.model_revision) for one in status.workers if not one.draining
+    )
+    return fleet.need(status.partition, status.leader, status.backlogs, kinds)
 
 
 def _is_leaving(worker: LedWorker) -> bool:
@@ -109,13 +134,3 @@ def _decoded(data: bytes | None) -> PartitionStatus | None:
         return decode_status(data)
     except UndecodableError:
         return None
-
-
-def _need(status: PartitionStatus) -> Need:
-    return Need(
-        status.partition,
-        status.leader,
-        sum(one.num_waiting for one in status.classes),
-        max((one.oldest_age_ms for one in status.classes), default=0) / 1000,
-        sum(not one.draining for one in status.workers),
-    )

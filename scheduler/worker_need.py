@@ -7,10 +7,13 @@
    workers go round, in slices of time, and nobody waits for ever.
 
 Where several could give, the one with most workers does (the lowest index among equals), so that one gives and not all.
+
+Each rule looks at one ``Fleet`` at a time: at workers that may stand in for one another, and at what they may run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from common.domain import Partition
 from common.lengths import LENGTHS
@@ -19,9 +22,90 @@ MOMENT_S = LENGTHS.snapshot_s
 SLICE_S = 5 * LENGTHS.snapshot_s
 
 
+class Backlog(Protocol):
+    """Waiting requests that need the same of a worker; ``fingerprint`` is empty for those that have not started."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal numerics."""
+
+    @property
+    def model_revision(self) -> str:
+        """The revision; empty for any."""
+
+    @property
+    def num_waiting(self) -> int:
+        """How many."""
+
+    @property
+    def oldest_age_ms(self) -> int:
+        """How long the oldest one has waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a worker is, as far as it decides what the worker may run."""
+
+    fingerprint: str
+    model_revision: str
+
+    def serves(self, backlog: Backlog) -> bool:
+        """Whether it may run these requests."""
+        if backlog.fingerprint:
+            return backlog.fingerprint == self.fingerprint
+        wanted = backlog.model_revision
+        return not wanted or not self.model_revision or wanted == self.model_revision
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Workers of one revision, for what has not started; with a fingerprint those of equal numerics, for what has.
+
+    Only the former are spread: a partition that nothing waits in needs some worker, and not one of each numerics.
+    """
+
+    model_revision: str
+    fingerprint: str = ""
+
+    def has(self, kind: Kind) -> bool:
+        """Whether a worker belongs to it."""
+        if self.fingerprint:
+            return kind.fingerprint == self.fingerprint
+        return kind.model_revision == self.model_revision
+
+    def need(
+        self,
+        partition: Partition,
+        address: str,
+        backlogs: Iterable[Backlog],
+        kinds: Iterable[Kind],
+    ) -> "Need":
+        """How much a partition needs workers of this fleet, with these ``kinds`` of workers that take new requests."""
+        started = bool(self.fingerprint)
+        member = Kind(self.fingerprint, self.model_revision)
+        wanted = [
+            one for one in backlogs if bool(one.fingerprint) is started and member.serves(one)
+        ]
+        return Need(
+            partition,
+            address,
+            sum(one.num_waiting for one in wanted),
+            max((one.oldest_age_ms for one in wanted), default=0) / 1000,
+            sum(map(self.has, kinds)),
+        )
+
+
+def fleets_of(kinds: Iterable[Kind]) -> list[Fleet]:
+    """The fleets of these workers; what has started comes first, because fewer workers may run it."""
+    known = list(kinds)
+    exact = sorted({(one.model_revision, one.fingerprint) for one in known})
+    revisions = sorted({one.model_revision for one in known})
+    return [*(Fleet(*names) for names in exact), *map(Fleet, revisions)]
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A partition as its leader's snapshot shows it; ``num_workers`` are those that take new requests."""
+    """A partition as a fleet sees it; ``num_workers`` are those of the fleet that take new requests."""
 
     partition: Partition
     address: str
@@ -38,8 +122,13 @@ class Move:
     from_work: bool
 
 
-def wanted_move(own: Need, others: Sequence[Need], *, has_idle: bool) -> Move | None:
-    """What a worker of ``own`` should do for ``others``; ``has_idle``: one of them runs nothing."""
+def wanted_move(
+    own: Need, others: Sequence[Need], *, has_idle: bool, spreads: bool = True
+) -> Move | None:
+    """What a worker of ``own`` should do for ``others``; ``has_idle``: one of them runs nothing.
+
+    Unless the fleet ``spreads``, a partition in which nothing waits for it needs none of it.
+    """
     if not own.num_workers:
         return None
     if has_idle and not own.num_waiting:
@@ -47,7 +136,7 @@ def wanted_move(own: Need, others: Sequence[Need], *, has_idle: bool) -> Move | 
         if pressed:
             longest = max(pressed, key=lambda one: one.num_waiting / (one.num_workers + 1))
             return Move(longest, from_work=False)
-    without = [one for one in others if not one.num_workers]
+    without = [one for one in others if not one.num_workers and (spreads or one.num_waiting)]
     if not without or not _gives(own, others):
         return None
     neediest = max(without, key=lambda one: (one.oldest_age_s, -one.partition.index))

@@ -47,6 +47,7 @@ class Workers:
         )
         led.queue.prefixes.forget(session.worker_id)  # it tells all that it holds
         led.wants_plan = True
+        led.workers_changed.set()
         self._drains.look(session.worker_id)
         led.telemetry.log.info(
             "worker here", worker_id=session.worker_id, incarnation=session.incarnation
@@ -79,6 +80,7 @@ class Workers:
                     prefixes.forget(worker.worker_id)  # it says more than it can have
             case Draining() as draining:
                 worker.is_draining = True
+                self._led.workers_changed.set()
                 self._led.telemetry.log.info(
                     "worker leaves", worker_id=worker.worker_id, reason=draining.reason
                 )
@@ -105,6 +107,7 @@ class Workers:
         del led.workers[worker.worker_id]
         led.queue.prefixes.forget(worker.worker_id)
         led.wants_plan = True
+        led.workers_changed.set()
         requests = [one for one in worker.running.values() if not one.is_taking]
         if is_lost and requests:
             self._doubt(worker.session, requests)
@@ -148,4 +151,5 @@ class Workers:
             return
         if not worker.is_draining:
             worker.is_draining = True
+            self._led.workers_changed.set()
             worker.session.send(orders.drain(order.grace_ms))

@@ -49,6 +49,8 @@ STALL_SHARE = 1 / 3
 def main() -> None:
     """Run until drained or stopped; or do what is asked for instead."""
     if sys.argv[1:2] == [COMMAND]:
+        # GPTQ's library would have a compiler make what packs: longer than packing takes without.
+        os.environ.setdefault("GPTQMODEL_DISABLE_PACK_EXT", "1")
         sys.exit(quantize(sys.argv[2:]))
     settings = settings_or_exit(
         WorkerSettings,

@@ -73,7 +73,7 @@ async def look_at_leader(node: Node, partition: Partition, *, bound_s: float) ->
     if seen is None or not seen[0]:
         return None
     value, left_ms = seen
-    return LeaderSeen(LeaderLease.decode(value), max(0, keys.LEADER_LEASE_MS - left_ms) / 1000)
+    return LeaderSeen(LeaderLease.decode(value), _renewed_ago_s(keys.LEADER_LEASE_MS, left_ms))
 
 
 async def is_lease_free(node: Node, partition: Partition, *, bound_s: float) -> bool:
@@ -118,16 +118,23 @@ async def release_gateway(node: Node, gateway_id: str, *, bound_s: float) -> Non
     await node.call(lambda client: client.delete(keys.gateway_alive(gateway_id)), bound_s=bound_s)
 
 
-async def look_at_gateway(node: Node, gateway_id: str, *, bound_s: float) -> bool:
-    """Whether the gateway's lease stands, at a moment at which it could have been renewed: for ``common.absence``.
+async def look_at_gateway(node: Node, gateway_id: str, *, bound_s: float) -> float | None:
+    """How long ago the gateway's lease was renewed, if it stands, at a moment at which it could have been renewed.
+
+    For ``common.absence``.
 
     Raises:
         Unavailable: no definite answer within ``bound_s``, or Redis takes no writes.
     """
-    return await _look(node, keys.gateway_alive(gateway_id), bound_s) is not None
+    seen = await _look(node, keys.gateway_alive(gateway_id), bound_s)
+    return None if seen is None else _renewed_ago_s(keys.GATEWAY_LEASE_MS, seen[1])
 
 
 async def _look(node: Node, key: str, bound_s: float) -> tuple[str, int] | None:
     """A lease's value and the milliseconds that it has left, if it is there."""
     answer = decoded(await run_script(node, ScriptCall("look_lease", [key], []), bound_s=bound_s))
     return (answer[0], int(answer[1])) if answer else None
+
+
+def _renewed_ago_s(lease_ms: int, left_ms: int) -> float:
+    return max(0, lease_ms - left_ms) / 1000

@@ -26,6 +26,17 @@ class WorkerStatus:
     block_size: int
     draining: bool
     last_step_age_ms: int
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogStatus:
+    """Waiting requests that need the same of a worker; ``fingerprint`` is empty for those that have not started."""
+
+    fingerprint: str
+    model_revision: str
+    num_waiting: int
+    oldest_age_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,7 @@ class PartitionStatus:
     positions: Sequence[QueuePosition]
     tokens_per_s: float = 0.0
     oldest: Sequence[OpenRequest] = ()
+    backlogs: Sequence[BacklogStatus] = ()
 
     @property
     def num_waiting(self) -> int:
@@ -128,6 +140,15 @@ def encode_status(status: PartitionStatus) -> bytes:
         ],
         tokens_per_s=status.tokens_per_s,
         oldest=[_open_to_pb(one) for one in status.oldest],
+        backlogs=[
+            pb.BacklogStatus(
+                fingerprint=one.fingerprint,
+                model_revision=one.model_revision,
+                num_waiting=one.num_waiting,
+                oldest_age_ms=one.oldest_age_ms,
+            )
+            for one in status.backlogs
+        ],
     ).SerializeToString()
 
 
@@ -168,6 +189,10 @@ def _status_from_pb(message: pb.PartitionStatus) -> PartitionStatus:
         ],
         tokens_per_s=message.tokens_per_s,
         oldest=[_open_from_pb(one) for one in message.oldest],
+        backlogs=[
+            BacklogStatus(one.fingerprint, one.model_revision, one.num_waiting, one.oldest_age_ms)
+            for one in message.backlogs
+        ],
     )
 
 
@@ -207,6 +232,7 @@ def _worker_to_pb(status: WorkerStatus) -> pb.WorkerStatus:
         block_size=status.block_size,
         draining=status.draining,
         last_step_age_ms=status.last_step_age_ms,
+        fingerprint=status.fingerprint,
     )
 
 
@@ -222,4 +248,5 @@ def _worker_from_pb(message: pb.WorkerStatus) -> WorkerStatus:
         block_size=message.block_size,
         draining=message.draining,
         last_step_age_ms=message.last_step_age_ms,
+        fingerprint=message.fingerprint,
     )

@@ -31,6 +31,7 @@ _BY_CODE: dict[str, type[errors.HeadraceError]] = {
         errors.Unavailable,
         errors.DeadlineExceeded,
         errors.Cancelled,
+        errors.Aborted,
         errors.InternalFailure,
     )
 }

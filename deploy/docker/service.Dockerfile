@@ -6,16 +6,20 @@ ARG BUILD_IMAGE=python:3.11-bookworm
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BUILD_IMAGE} AS source
+# No compiler, no kernels: those are for workers alone, and take minutes.
+ENV CXX=false
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 SOURCE_DATE_EPOCH=0
 WORKDIR /src
-RUN python -m venv /opt/headrace
+COPY deploy/constraints.txt deploy/constraints.txt
+# What builds the wheels is pinned as well: an isolated build would fetch the newest.
+RUN python -m venv /opt/headrace && /opt/headrace/bin/pip install --constraint deploy/constraints.txt setuptools
 COPY . .
 
 FROM source AS build-gateway
-RUN /opt/headrace/bin/pip install --constraint deploy/constraints.txt ./protos '.[gateway]'
+RUN /opt/headrace/bin/pip install --no-build-isolation --constraint deploy/constraints.txt ./protos '.[gateway]'
 
 FROM source AS build-scheduler
-RUN /opt/headrace/bin/pip install --constraint deploy/constraints.txt ./protos '.[scheduler]'
+RUN /opt/headrace/bin/pip install --no-build-isolation --constraint deploy/constraints.txt ./protos '.[scheduler]'
 
 FROM ${PYTHON_IMAGE} AS base
 ENV PATH=/opt/headrace/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

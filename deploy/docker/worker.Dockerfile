@@ -10,11 +10,15 @@ ARG TORCH_SPEC=torch==2.13.0
 ARG TORCH_FLAGS=""
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 SOURCE_DATE_EPOCH=0
 WORKDIR /src
-# torch first and alone: nothing that follows can choose another build of it.
+COPY deploy/constraints.txt deploy/constraints.txt
+# torch first and alone: nothing that follows can choose another build of it, and what it needs is pinned like all else.
+# So is what builds the wheels: an isolated build would fetch the newest.
 # hadolint ignore=SC2086
-RUN python -m venv /opt/headrace && /opt/headrace/bin/pip install ${TORCH_FLAGS} "${TORCH_SPEC}"
+RUN python -m venv /opt/headrace && \
+    /opt/headrace/bin/pip install --no-deps ${TORCH_FLAGS} "${TORCH_SPEC}" && \
+    /opt/headrace/bin/pip install --constraint deploy/constraints.txt setuptools
 COPY . .
-RUN /opt/headrace/bin/pip install --constraint deploy/constraints.txt ./protos '.[worker]'
+RUN /opt/headrace/bin/pip install --no-build-isolation --constraint deploy/constraints.txt ./protos '.[worker]'
 
 FROM ${PYTHON_IMAGE} AS worker
 ENV PATH=/opt/headrace/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \

@@ -65,23 +65,23 @@ def text(path: str) -> Field:
     return _scalar(path, read_text, TEXT)
 
 
-def texts(path: str) -> Field:
+def texts(path: str, most: int) -> Field:
     """A string, or a list of them."""
 
     def read(request: pb.GenerateRequest, value: Any, name: str, findings: Findings) -> None:
         found = [value] if isinstance(value, str) else value
-        strings = read_texts(found, name, findings)
+        strings = read_texts(found, name, findings, most)
         if strings is not None:
             _target(request, path).extend(strings)
 
     return Field(read, path, {"anyOf": [TEXT, {"type": "array", "items": TEXT}]})
 
 
-def integers(path: str) -> Field:
+def integers(path: str, most: int) -> Field:
     """A list of integers, such as token ids."""
 
     def read(request: pb.GenerateRequest, value: Any, name: str, findings: Findings) -> None:
-        found = read_integers(value, name, findings)
+        found = read_integers(value, name, findings, most=most)
         if found is not None:
             _target(request, path).extend(found)
 

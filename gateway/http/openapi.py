@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.http.neutral_fields import NEUTRAL_STREAM_OPTIONS, neutral_schemas
 from gateway.http.request_forms import CHAT, COMPLETION, NATIVE, TOKENIZE, Form
 
 _ERROR = {
@@ -70,14 +71,14 @@ def _schema(form: Form, *, may_stream: bool = True) -> dict[str, Any]:
         else dict(field.schema)
         for name, field in form.fields.items()
     }
-    properties |= {
-        name: {"enum": [None, *values], "description": "passes only where it changes nothing"}
-        for name, values in form.neutral.items()
-    }
+    properties |= neutral_schemas(form.neutral)
     if form.streams and may_stream:
         properties["stream"] = {"type": ["boolean", "null"]}
-        usage = {"include_usage": {"type": ["boolean", "null"]}}
-        properties["stream_options"] = {"anyOf": [_closed(usage, []), {"type": "null"}]}
+        options = {
+            "include_usage": {"type": ["boolean", "null"]},
+            **neutral_schemas(NEUTRAL_STREAM_OPTIONS),
+        }
+        properties["stream_options"] = {"anyOf": [_closed(options, []), {"type": "null"}]}
     return _closed(properties, [*form.required])
 
 

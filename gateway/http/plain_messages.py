@@ -1,27 +1,50 @@
 """The plain API's messages: the contract's own, as JSON."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict, MessageToJson
 
-from common.errors import FieldViolation, InvalidRequest
+from common.errors import FieldViolation, HeadraceError, InvalidRequest
+from common.wire.status import request_error_of
+from gateway.http.errors import RefusedAsSent
 from gateway.http.request_forms import NATIVE, Look, read_request
 from headrace.v1 import inference_service_pb2 as pb
 
 
-def read_item(index: int, item: Any, look: Look) -> pb.GenerateRequest:
-    """A request of a batch.
+def read_items(
+    items: Sequence[Any], look: Look
+) -> tuple[dict[int, pb.GenerateRequest], dict[int, dict[str, Any]]]:
+    """The requests of a batch, and the outcomes of those that are none: by their places."""
+    asked: dict[int, pb.GenerateRequest] = {}
+    outcomes: dict[int, dict[str, Any]] = {}
+    for index, item in enumerate(items):
+        try:
+            asked[index] = _read_item(item, look)
+        except HeadraceError as error:
+            refused = pb.BatchGenerateResponse(error=request_error_of(error))
+            outcomes[index] = outcome(index, refused)
+    return asked, outcomes
 
-    Raises:
-        InvalidRequest: it is none.
-    """
-    path = f"requests[{index}]"
+
+def _read_item(item: Any, look: Look) -> pb.GenerateRequest:
     if not isinstance(item, dict):
-        raise InvalidRequest([FieldViolation(path, "must be an object")])
-    asked = read_request(NATIVE, item, f"{path}.", look)
-    if asked.is_stream:
-        raise InvalidRequest([FieldViolation(f"{path}.stream", "must not be set in a batch")])
-    return asked.request
+        raise RefusedAsSent([FieldViolation("request", "must be an object")])
+    if item.get("stream") is not None or item.get("stream_options") is not None:
+        raise RefusedAsSent([FieldViolation("stream", "must not be set in a batch")])
+    return read_request(NATIVE, item, look=look).request
+
+
+def outcome(index: int, found: pb.BatchGenerateResponse) -> dict[str, Any]:
+    """What became of a request of a batch, with its fields under the names of the JSON."""
+    violations = found.error.field_violations
+    if violations:
+        named = [FieldViolation(NATIVE.rename(one.field), one.description) for one in violations]
+        for violation, name in zip(violations, named, strict=True):
+            violation.field = name.field
+        found.error.message = InvalidRequest(named).message
+    found.index = index
+    return {"index": index, **plain(found)}
 
 
 def plain(message: Any) -> dict[str, Any]:

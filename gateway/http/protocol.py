@@ -11,10 +11,10 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from gateway.patience import READ_WITHIN_S
+
 HEAD_WITHIN_S = 10.0
 """From the connection, or the answer before, to the end of the next head. Also what an answered body may still take."""
-READ_WITHIN_S = 60.0
-"""A client that takes nothing for so long has its connection closed, which cancels what it alone followed."""
 
 
 class BoundedProtocol(H11Protocol):

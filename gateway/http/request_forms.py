@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from common.errors import FieldViolation, NotImplementedYet
+from gateway.http import neutral_fields as neutral
 from gateway.http import special_fields as special
 from gateway.http.errors import RefusedAsSent
 from gateway.http.fields import (
@@ -20,8 +21,9 @@ from gateway.http.fields import (
     text,
     texts,
 )
-from gateway.http.json_values import read_flag, read_object, shown
-from gateway.http.neutral_fields import NEUTRAL_CHAT, NEUTRAL_COMPLETION
+from gateway.http.json_values import leave_out, read_flag, read_object, shown
+from gateway.http.message_fields import MESSAGES
+from gateway.validation.fields import MAX_STOP_IDS, MAX_STOPS
 from gateway.validation.findings import Findings
 from headrace.v1 import inference_service_pb2 as pb
 
@@ -40,8 +42,8 @@ _COMMON: dict[str, Field] = {
     "logit_bias": special.LOGIT_BIAS,
     "max_tokens": integer("stop.max_tokens", 0, UINT32_MAX),
     "min_tokens": integer("stop.min_tokens", 0, UINT32_MAX),
-    "stop": texts("stop.stop"),
-    "stop_token_ids": integers("stop.stop_token_ids"),
+    "stop": texts("stop.stop", MAX_STOPS),
+    "stop_token_ids": integers("stop.stop_token_ids", MAX_STOP_IDS),
     "include_stop_in_output": flag("stop.include_stop_in_output"),
     "ignore_eos": flag("stop.ignore_eos"),
     "truncate_to_tokens": integer("prompt.truncate_to_tokens", 0, UINT32_MAX),
@@ -91,6 +93,8 @@ class Form:
     streams: bool = True
     echoes_logprobs: bool = False
     takes_many: bool = False
+    instead: Mapping[str, str] | None = None
+    """What serves for a field that other paths have."""
 
     def rename(self, path: str) -> str:
         """The JSON name of a path in the message, for errors from inside."""
@@ -118,12 +122,12 @@ CHAT = Form(
         **_COMMON,
         **_OPENAI,
         "max_completion_tokens": special.MAX_COMPLETION_TOKENS,
-        "messages": special.MESSAGES,
+        "messages": MESSAGES,
         "add_generation_prompt": flag("prompt.chat.add_generation_prompt"),
         "logprobs": flag("output.logprobs"),
         "top_logprobs": integer("output.top_logprobs", 0, UINT32_MAX),
     },
-    NEUTRAL_CHAT,
+    neutral.NEUTRAL_CHAT,
     ("model", "messages"),
 )
 COMPLETION = Form(
@@ -134,14 +138,14 @@ COMPLETION = Form(
         "logprobs": special.NUM_LOGPROBS,
         "echo": flag("output.echo"),
     },
-    NEUTRAL_COMPLETION,
+    neutral.NEUTRAL_COMPLETION,
     ("model", "prompt"),
     echoes_logprobs=True,
     takes_many=True,
 )
 _PROMPTS: dict[str, Field] = {
     "prompt": special.PROMPT,
-    "messages": special.MESSAGES,
+    "messages": MESSAGES,
     "add_generation_prompt": flag("prompt.chat.add_generation_prompt"),
 }
 NATIVE = Form(
@@ -161,12 +165,19 @@ NATIVE = Form(
     {},
     ("model",),
     sends_ids=True,
+    instead=neutral.INSTEAD_NATIVE,
 )
 TOKENIZE = Form(
     {name: _COMMON[name] for name in ("model", "truncate_to_tokens")} | _PROMPTS,
     {},
     ("model",),
     streams=False,
+)
+_STREAMING = ("stream", "stream_options")
+_ELSEWHERE = frozenset(
+    {*_STREAMING}.union(
+        *(form.fields.keys() | form.neutral.keys() for form in (CHAT, COMPLETION, NATIVE))
+    )
 )
 
 
@@ -206,15 +217,15 @@ def read_request(
 def _read_many(form: Form, given: Mapping[str, Any], prefix: str, look: Look) -> Asked:
     """A request for each prompt; what is wrong with one of them is told as if it had come alone."""
     prompts = given["prompt"]
+    if len(prompts) > special.MAX_PROMPTS:
+        too_many = FieldViolation(f"{prefix}prompt", f"must hold at most {special.MAX_PROMPTS}")
+        raise RefusedAsSent([too_many])
     odd = [index for index, one in enumerate(prompts) if not special.is_prompt(one)]
     if odd:
         description = "must be a string or a list of token ids"
         raise RefusedAsSent(
             [FieldViolation(f"{prefix}prompt[{index}]", description) for index in odd]
         )
-    if len(prompts) > special.MAX_PROMPTS:
-        too_many = FieldViolation(f"{prefix}prompt", f"must hold at most {special.MAX_PROMPTS}")
-        raise RefusedAsSent([too_many])
     asked = [read_request(form, {**given, "prompt": prompt}, prefix, look) for prompt in prompts]
     return replace(asked[0], more=[one.request for one in asked[1:]])
 
@@ -254,12 +265,16 @@ def _check_prompt(form: Form, given: Mapping[str, Any], prefix: str, findings: F
 def _others(form: Form, given: Mapping[str, Any], prefix: str, findings: Findings) -> list[str]:
     """Fields that are refused: those known to ask for what is not there, and as findings those not known."""
     unsupported = []
-    for name in given.keys() - form.fields.keys():
+    for name, value in given.items():
+        if name in form.fields or (form.streams and name in _STREAMING):
+            continue
         if name in form.neutral:
-            if given[name] not in form.neutral[name]:
+            if value not in form.neutral[name]:
                 unsupported.append(prefix + name)
-        elif not (form.streams and name in ("stream", "stream_options")):
-            findings.add(prefix + shown(name), "is not a known field")
+            continue
+        complaint = "is not supported here" if name in _ELSEWHERE else "is not a known field"
+        instead = (form.instead or {}).get(name)
+        findings.add(prefix + shown(name), complaint + (f": use {instead}" if instead else ""))
     return sorted(unsupported)
 
 
@@ -274,7 +289,8 @@ def _read_streaming(
     name = f"{prefix}stream_options"
     if not is_stream:
         findings.add(name, "must be set only where stream is true")
-    options = read_object(given["stream_options"], name, findings, ("include_usage",)) or {}
+    asked = leave_out(given["stream_options"], name, findings, neutral.NEUTRAL_STREAM_OPTIONS)
+    options = read_object(asked, name, findings, ("include_usage",)) or {}
     usage = options.get("include_usage")
     return is_stream, usage is not None and bool(
         read_flag(usage, f"{name}.include_usage", findings)

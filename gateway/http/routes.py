@@ -18,6 +18,7 @@ from common.readiness import Readiness
 from common.tallies import Spread
 from common.wire.public import model_to_pb
 from gateway.audit import AuditLog
+from gateway.batch import MAX_REQUESTS
 from gateway.caller import Caller, Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
@@ -44,7 +45,7 @@ from gateway.http.many_prompts import (
 )
 from gateway.http.openai_answers import DONE, AnswerForm, model_entry
 from gateway.http.openapi import DOCUMENT
-from gateway.http.plain_messages import plain, plain_event, read_item
+from gateway.http.plain_messages import outcome, plain, plain_event, read_items
 from gateway.http.request_forms import (
     CHAT,
     COMPLETION,
@@ -176,17 +177,19 @@ class Routes:
         caller = await self._caller(request)
         body = await read_object(request, self._parts.max_body_bytes)
         items = body.pop("requests", None)
-        if not isinstance(items, list) or body:
-            fields = [FieldViolation("requests", "must be a list, and the only field")]
-            raise InvalidRequest(fields)
-        asked = [read_item(index, item, self._look) for index, item in enumerate(items)]
-        outcomes: dict[int, dict[str, Any]] = {}
+        if not isinstance(items, list) or len(items) > MAX_REQUESTS or body:
+            rule = f"must be a list of 1 to {MAX_REQUESTS} requests, and the only field"
+            raise InvalidRequest([FieldViolation("requests", rule)])
+        asked, outcomes = read_items(items, self._look)
+        places = [*asked]
 
-        async def write(outcome: pb.BatchGenerateResponse) -> None:
-            outcomes[outcome.index] = {"index": outcome.index, **plain(outcome)}
+        async def write(found: pb.BatchGenerateResponse) -> None:
+            index = places[found.index]
+            outcomes[index] = outcome(index, found)
 
-        work = self._parts.calls.batch(asked, caller, write)
-        await while_connected(request, work)
+        if asked or not items:
+            work = self._parts.calls.batch([*asked.values()], caller, write)
+            await while_connected(request, work)
         return answer({"outcomes": [outcomes[index] for index in sorted(outcomes)]}, request)
 
     async def _tokenize(self, request: Request) -> Response:

@@ -15,6 +15,8 @@ from gateway.http.protocol import BoundedProtocol
 # Beyond this many connections at once a new one is answered 503: each costs memory before it has said anything.
 _MAX_CONNECTIONS = 4096
 _BACKLOG = 1024
+# For an exchange to end after its connection has gone.
+_NOTICE_WITHIN_S = 0.5
 
 
 class HttpServer:
@@ -72,13 +74,22 @@ class HttpServer:
         """Open exchanges may finish for so long, then they are cut off."""
         self.refuse()
         state = self._server.server_state
-        if state.tasks:
-            await asyncio.wait([*state.tasks], timeout=within_s)
-        for task in state.tasks:
-            task.cancel()
+        await _all_end(state.tasks, within_s)
         for connection in [*state.connections]:
             connection.transport.abort()
+        # They notice by themselves that nobody is there; cancelled at once, each would be logged as a failure.
+        await _all_end(state.tasks, _NOTICE_WITHIN_S)
+        for task in state.tasks:
+            task.cancel()
         self._server.force_exit = True
+
+
+async def _all_end(tasks: set[asyncio.Task[None]], within_s: float) -> None:
+    """Wait for so long until there is none, also of those that begin meanwhile on connections that were there."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while tasks:
+                await asyncio.wait([*tasks])
 
 
 class _Uvicorn(uvicorn.Server):

@@ -17,26 +17,19 @@ from gateway.http.json_values import (
     read_flag,
     read_integer,
     read_integers,
-    read_list,
     read_number,
     read_object,
     read_text,
     read_texts,
     shown,
 )
+from gateway.validation.fields import MAX_LABELS, MAX_LOGIT_BIAS, MAX_OPTIONS
 from gateway.validation.findings import Findings
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 
 _LONGEST_S = 1e9
 _PRIORITIES = ("batch", "normal", "high", "critical")
-_ROLES = {
-    "system": gen.ROLE_SYSTEM,
-    "developer": gen.ROLE_SYSTEM,
-    "user": gen.ROLE_USER,
-    "assistant": gen.ROLE_ASSISTANT,
-    "tool": gen.ROLE_TOOL,
-}
 _TOKEN_IDS: Schema = {
     "type": "array",
     "items": {"type": "integer", "minimum": 0, "maximum": UINT32_MAX},
@@ -76,44 +69,10 @@ def _read_prompt(request: pb.GenerateRequest, value: Any, name: str, findings: F
         findings.add(name, "must be a string or a list of token ids")
 
 
-def _read_messages(request: pb.GenerateRequest, value: Any, name: str, findings: Findings) -> None:
-    request.prompt.chat.SetInParent()
-    for index, item in enumerate(read_list(value, name, findings) or ()):
-        path = f"{name}[{index}]"
-        message = read_object(item, path, findings, ("role", "content", "name"))
-        if message is None:
-            return
-        chat = request.prompt.chat.messages.add()
-        role = read_text(message.get("role"), f"{path}.role", findings)
-        if role is not None and role not in _ROLES:
-            findings.add(f"{path}.role", f"must be one of {', '.join(_ROLES)}")
-        chat.role = _ROLES.get(role or "", gen.ROLE_UNSPECIFIED)
-        chat.content = _content(message.get("content"), f"{path}.content", findings)
-        if message.get("name") is not None:
-            chat.name = read_text(message["name"], f"{path}.name", findings) or ""
-
-
-def _content(value: Any, name: str, findings: Findings) -> str:
-    """A string, or parts of text; of what is no text it is said so."""
-    if not isinstance(value, list):
-        return read_text(value, name, findings) or ""
-    parts = []
-    for index, item in enumerate(value):
-        path = f"{name}[{index}]"
-        part = read_object(item, path, findings, ("type", "text"))
-        if part is None:
-            continue
-        if part.get("type") != "text":
-            findings.add(f"{path}.type", "must be text: this API takes no other parts")
-            continue
-        parts.append(read_text(part.get("text"), f"{path}.text", findings) or "")
-    return "".join(parts)
-
-
 def _read_logit_bias(
     request: pb.GenerateRequest, value: Any, name: str, findings: Findings
 ) -> None:
-    for key, bias in (read_object(value, name, findings) or {}).items():
+    for key, bias in (read_object(value, name, findings, most=MAX_LOGIT_BIAS) or {}).items():
         place = f"{name}[{shown(key)}]"
         if not key.isascii() or not key.isdigit() or len(key) > 10 or int(key) > UINT32_MAX:
             findings.add(place, "must be a token id")
@@ -124,7 +83,7 @@ def _read_logit_bias(
 
 
 def _read_labels(request: pb.GenerateRequest, value: Any, name: str, findings: Findings) -> None:
-    for key, item in (read_object(value, name, findings) or {}).items():
+    for key, item in (read_object(value, name, findings, most=MAX_LABELS) or {}).items():
         place = f"{name}[{shown(key)}]"
         label, text = read_text(key, place, findings), read_text(item, place, findings)
         if label is not None and text is not None:
@@ -168,7 +127,7 @@ def _read_response_format(
         known = ("name", "description", "schema", "strict")
         path = f"{name}.json_schema"
         outer = read_object(found.get("json_schema"), path, findings, known)
-        schema = read_object((outer or {}).get("schema"), f"{path}.schema", findings)
+        schema = read_object((outer or {}).get("schema"), f"{path}.schema", findings, most=None)
         if schema is not None:
             request.constraint.json_schema = json.dumps(schema)
     else:
@@ -178,14 +137,14 @@ def _read_response_format(
 def _read_json_schema(
     request: pb.GenerateRequest, value: Any, name: str, findings: Findings
 ) -> None:
-    schema = read_object(value, name, findings)
+    schema = read_object(value, name, findings, most=None)
     if schema is not None:
         request.constraint.json_schema = json.dumps(schema)
 
 
 def _read_choice(request: pb.GenerateRequest, value: Any, name: str, findings: Findings) -> None:
     request.constraint.choice.SetInParent()
-    request.constraint.choice.options.extend(read_texts(value, name, findings) or ())
+    request.constraint.choice.options.extend(read_texts(value, name, findings, MAX_OPTIONS) or ())
 
 
 def _read_json_object(
@@ -223,29 +182,6 @@ def _field(
     return Field(read, path, schema)
 
 
-_MESSAGE: Schema = {
-    "type": "object",
-    "properties": {
-        "role": {"enum": list(_ROLES)},
-        "content": {
-            "anyOf": [
-                TEXT,
-                {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "properties": {"type": {"const": "text"}, "text": TEXT},
-                        "required": ["type", "text"],
-                        "additionalProperties": False,
-                    },
-                },
-            ]
-        },
-        "name": TEXT,
-    },
-    "required": ["role", "content"],
-    "additionalProperties": False,
-}
 _ONE_PROMPT: Schema = {"anyOf": [TEXT, _TOKEN_IDS]}
 PROMPT = _field(
     _read_prompt,
@@ -258,7 +194,6 @@ PROMPT = _field(
         ]
     },
 )
-MESSAGES = _field(_read_messages, "prompt.chat.messages", {"type": "array", "items": _MESSAGE})
 LOGIT_BIAS = _field(
     _read_logit_bias,
     "sampling.logit_bias",

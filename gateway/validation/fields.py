@@ -134,9 +134,7 @@ def _check_sampling(sampling: SamplingDraft, limits: ModelLimits, findings: Find
 def _check_stop(draft: Draft, stop: StopDraft, limits: ModelLimits, findings: Findings) -> None:
     scores_only = draft.output.echo or draft.output.prompt_logprobs
     if stop.max_tokens == 0 and not scores_only:
-        findings.add(
-            "stop.max_tokens", "must be at least 1 (0 only with output.echo or prompt_logprobs)"
-        )
+        findings.add("stop.max_tokens", "must be at least 1 (0 only with echo or prompt_logprobs)")
     if stop.min_tokens and stop.max_tokens is not None and stop.min_tokens > stop.max_tokens:
         findings.add("stop.min_tokens", f"must be at most max_tokens, {stop.max_tokens}")
     if len(stop.stop) > MAX_STOPS:

@@ -8,7 +8,6 @@ from common.domain import Priority
 from scheduler.planning.fairness import Fairness
 from scheduler.planning.sorted_keys import SortedKeys
 from scheduler.planning.tenant_line import Place, TenantLine
-from scheduler.planning.timers import Timers
 from scheduler.planning.waiting import Entry, Key
 
 
@@ -75,32 +74,30 @@ class ClassOrder:
 class Lane:
     """Requests with one fingerprint and model revision: whatever may serve one of them may serve all.
 
-    ``overdue`` are those whose class's patience has run out, first due first.
+    ``by_patience`` are those of each class by when its patience runs out, which is the order of their coming: what is
+    overdue stands in front, and nobody has to mark it when its time comes.
     """
 
     def __init__(self, fairness: Fairness) -> None:
         """Without requests."""
         self.classes = {level: ClassOrder(level, fairness) for level in Priority}
-        self.overdue: SortedKeys[Key] = SortedKeys()
+        self.by_patience: dict[Priority, SortedKeys[Key]] = {p: SortedKeys() for p in Priority}
         self.impatient: dict[str, None] = {}
-        self._arrivals = Timers()
 
     def __len__(self) -> int:
-        return len(self._arrivals)
+        return sum(len(keys) for keys in self.by_patience.values())
 
     def add(self, entry: Entry) -> None:
         """Put an entry in its place."""
         self.classes[entry.request.priority].add(entry)
-        self._arrivals.set(entry, entry.request.arrival_s)
+        self.by_patience[entry.request.priority].add(entry.patience_key)
         if not entry.request.hold:
             self.impatient[entry.request.request_id] = None
 
     def remove(self, entry: Entry) -> None:
         """Take an entry out."""
         self.classes[entry.request.priority].remove(entry)
-        self._arrivals.drop(entry)
-        if entry.is_overdue:
-            self.overdue.remove(entry.key)
+        self.by_patience[entry.request.priority].remove(entry.patience_key)
         self.impatient.pop(entry.request.request_id, None)
 
     @property
@@ -110,15 +107,11 @@ class Lane:
             for _, _, entry in of_class.in_due_order():
                 yield entry.request.request_id
 
-    def mark_overdue(self, entry: Entry) -> None:
-        """An entry's patience has run out."""
-        entry.is_overdue = True
-        self.overdue.add(entry.key)
-
     @property
     def oldest_arrival_s(self) -> float | None:
         """When the longest waiting request arrived."""
-        return self._arrivals.next_s()
+        firsts = (keys.first[2] for keys in self.by_patience.values() if keys)
+        return min((entry.request.arrival_s for entry in firsts), default=None)
 
     def least_rank(self, level: Priority) -> int | None:
         """How much the least served tenant that waits in a class has had, in quanta."""

@@ -56,7 +56,7 @@ class OpenLine:
         self._level = line.level
         self._served = served
         self._cursors = [
-            Cursor(iter(keys), bucket, served.taken) for bucket, keys in line.buckets.items()
+            Cursor(keys, bucket, served.taken) for bucket, keys in line.buckets.items()
         ]
         self._head = line.head
 
@@ -154,14 +154,15 @@ class OpenClass:
 class OpenOrder:
     """All classes of all lanes, shared by all workers of a plan."""
 
-    def __init__(self, queue: WaitingQueue, skip: frozenset[str] = frozenset()) -> None:
+    def __init__(self, queue: WaitingQueue, skip: frozenset[str], now_s: float) -> None:
         """Nothing taken yet; ``skip`` names requests that no worker may get."""
+        self._now_s = now_s
         taken = {queue.number_of(request_id) for request_id in skip}
         self.served = Served(queue.fairness, taken)
         # Who is to run alone is picked by a rule of its own (``quarantine``).
         self._lanes = [(key, lane) for key, lane in queue.lanes() if not key.alone]
         self._made: dict[int, OpenLine] = {}
-        self._overdue: dict[LaneKey, Cursor] = {}
+        self._overdue: dict[LaneKey, list[Cursor]] = {}
         self._of_kinds: dict[tuple[str, str, Priority], OpenClass] = {}
 
     def levels(self, worker: WorkerView) -> Iterator[tuple[OpenClass, OpenLine, Entry]]:
@@ -190,18 +191,21 @@ class OpenOrder:
         return min((at_s for at_s in times if at_s is not None), default=float("inf"))
 
     def overdue(self, worker: WorkerView) -> list[Cursor]:
-        """What ``worker`` may take of what is overdue, lane by lane; only where there is anything."""
+        """What ``worker`` may take of what is overdue, by lane and class; only where there is anything."""
         found: list[Cursor] = []
         for key, lane in self._lanes:
-            if not lane.overdue or not worker.serves(key):
+            if not worker.serves(key):
                 continue
-            cursor = self._overdue.get(key)
-            if cursor is None:
-                cursor = Cursor(iter(lane.overdue), -1, self.served.taken)
-                self._overdue[key] = cursor
-            cursor.stand()
-            if cursor.key is not None:
-                found.append(cursor)
+            cursors = self._overdue.get(key)
+            if cursors is None:
+                cursors = self._overdue[key] = [
+                    Cursor(keys, -1, self.served.taken, self._now_s)
+                    for keys in lane.by_patience.values()
+                    if keys and keys.first[0] <= self._now_s
+                ]
+            for cursor in cursors:
+                cursor.stand()
+            found += [cursor for cursor in cursors if cursor.key is not None]
         return found
 
     def left(self, above: Priority) -> Iterator[Entry]:

@@ -41,6 +41,11 @@ class Pick:
     why: str
     cached_tokens: int = 0
 
+    @property
+    def is_promoted(self) -> bool:
+        """Whether its turn came because it had waited too long."""
+        return self.why.startswith(OVERDUE)
+
 
 @dataclass(slots=True)
 class Batch:

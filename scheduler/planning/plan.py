@@ -54,7 +54,6 @@ class Plan:
 
 def plan(queue: WaitingQueue, workers: Sequence[WorkerView], now_s: float) -> Plan:
     """Plan for this moment. The same queue, workers and time give the same plan."""
-    queue.age(now_s)
     expired = queue.expire(now_s)
     serving = [worker for worker in workers if not worker.draining]
     unserved = list(lanes_without_worker(queue, serving))
@@ -126,7 +125,7 @@ class _Making:
         self._now_s = now_s
         needs: dict[str, int] = {}
         self._rooms = [Room(worker, queue.settings, queue.lengths, needs) for worker in serving]
-        self._order = OpenOrder(queue, skip)
+        self._order = OpenOrder(queue, skip, now_s)
 
     def assign(self) -> None:
         """Who joins which worker: suspects first, then the others, the least loaded worker next, pick by pick."""

@@ -45,7 +45,6 @@ class WaitingQueue:
         self._deadlines = Timers()
         self._expired: dict[str, str] = {}
         self._doubtful: list[Entry] = []
-        self._patience = Timers()
         self._by_class: Counter[Priority] = Counter()
         self._by_tenant: Counter[str] = Counter()
         self._tokens = 0
@@ -64,6 +63,7 @@ class WaitingQueue:
             number=self._next_number,
             due_s=due_s(request, self.settings),
             bucket=bucket_of(self._to_compute(request), self.settings),
+            overdue_s=overdue_s(request, self.settings),
         )
         self._next_number += 1
         self._entries[request.request_id] = entry
@@ -72,7 +72,6 @@ class WaitingQueue:
         self._deadlines.set(
             entry, request.arrival_s if request.has_deadline else request.deadline_s
         )
-        self._patience.set(entry, overdue_s(request, self.settings))
         self._by_class[request.priority] += 1
         self._by_tenant[request.tenant] += 1
         self._tokens += request.known_tokens
@@ -84,8 +83,7 @@ class WaitingQueue:
             return None
         request = entry.request
         self._leave(entry)
-        for timers in (self._deadlines, self._patience):
-            timers.drop(entry)
+        self._deadlines.drop(entry)
         self._expired.pop(request_id, None)
         self._by_class[request.priority] -= 1
         self._by_tenant[request.tenant] -= 1
@@ -149,11 +147,6 @@ class WaitingQueue:
     def num_before(self, entry: Entry) -> int:
         """About how many requests are served before this one as things stand."""
         return self._lanes[entry.request.lane_key].num_before(entry)
-
-    def age(self, now_s: float) -> None:
-        """Find every request whose patience has run out (rule 2)."""
-        for entry in self._patience.pop_due(now_s):
-            self._lanes[entry.request.lane_key].mark_overdue(entry)
 
     def expire(self, now_s: float) -> Mapping[str, str]:
         """Requests that miss their deadline wherever they stand, and why (rule 1); named again until they are removed."""

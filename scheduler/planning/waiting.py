@@ -74,7 +74,7 @@ class Entry:
 
     ``overtaken`` counts the picks that passed it
     while it was the head; ``kept_worker`` is the worker that is kept free for it since that went too far.
-    ``is_overdue``: its class's patience has run out.
+    ``overdue_s`` is when its class's patience runs out.
     """
 
     request: WaitingRequest
@@ -83,11 +83,13 @@ class Entry:
     bucket: int
     overtaken: int = 0
     kept_worker: str | None = None
-    is_overdue: bool = False
+    overdue_s: float = 0.0
     key: "Key" = field(init=False, repr=False)
+    patience_key: "Key" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.key = (self.due_s, self.number, self)
+        self.patience_key = (self.overdue_s, self.number, self)
 
 
 Key = tuple[float, int, Entry]

@@ -107,7 +107,7 @@ class WorkerService(WorkerServiceServicer):
 
     async def _find_door(self, hello: Hello) -> Door | str:
         """The door of a partition led here, or the address of somebody else's."""
-        door = self._doors.door_for(hello.worker_id, hello.model)
+        door = self._doors.door_for(hello)
         if door is not None:
             return door
         self._announce(hello.model)
@@ -115,7 +115,7 @@ class WorkerService(WorkerServiceServicer):
             address = await self._leader_elsewhere(hello.model)
             if address is not None:
                 return address
-            door = await self._doors.wait_for(hello.model, LOOK_INTERVAL_S)
+            door = await self._doors.wait_for(hello, LOOK_INTERVAL_S)
             if door is not None:
                 return door
         return ""

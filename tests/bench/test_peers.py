@@ -1,5 +1,6 @@
 """The arithmetic behind a comparison with peers, and the line that drivers speak."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from tests.bench.peers import in_process
 from tests.bench.peers.contender import Contender
 from tests.bench.peers.contenders import CONTENDERS
 from tests.bench.peers.in_process import driven
-from tests.bench.peers.report import OURS, Result, ratios, table
+from tests.bench.peers.report import OURS, Result, ratios, table, write
 
 ECHO_DRIVER = """
 import time
@@ -47,6 +48,25 @@ def result(engine: str, bits: int, rate: float, itl_p99_ms: float) -> Result:
     contender = Contender(f"{engine} {bits}", engine, str(bits), bits, CONTENDERS[0].bring_up)
     figures = Figures(8, 64, rate, 1.0, 1.0, 1.0, itl_p99_ms)
     return Result(contender, "1", [1.0], [100.0], {8: [figures]})
+
+
+def test_what_failed_is_kept_and_compared_with_nothing(tmp_path: Path) -> None:
+    """A peer that broke off at its second level: its figures are in the file, beside ratios of the others alone."""
+    broken = result("a", 8, 900.0, 1.0)
+    broken.peak_mb.clear()
+    broken.failures.append("round 1: gone")
+    results = [result(OURS, 8, 300.0, 20.0), broken, result("b", 8, 150.0, 40.0)]
+    whole = [each for each in results if each.is_whole([8])]
+    write(tmp_path, "name", "model", 7, results, whole)
+    found = json.loads((tmp_path / "name.json").read_text())
+    assert [ratio["fastest_peer"] for ratio in found["ratios"]] == ["b 8"]
+    assert [contender["failures"] for contender in found["contenders"]] == [
+        [],
+        ["round 1: gone"],
+        [],
+    ]
+    assert found["contenders"][1]["rounds"]["8"][0]["output_tokens_per_s"] == 900.0
+    assert (tmp_path / "name.png").exists()
 
 
 def test_ratios_are_against_the_best_peer_of_as_many_bits():

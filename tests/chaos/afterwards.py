@@ -19,7 +19,7 @@ _FOR_EVER = re.compile(
 )
 # A log that is trimmed behind its oldest mark keeps whole nodes of 100 entries, and what its reader has not marked.
 _MOST_LOG_ENTRIES = 1000
-_WITHIN_S = 40.0
+_WITHIN_S = 60.0
 # The longest that Redis is away in one go, and then a few looks.
 _GIVES_BACK_WITHIN_S = 45.0
 # From common/keys.py: what there is of each request or key that a client chose, once for a partition, once for a

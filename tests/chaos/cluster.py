@@ -63,7 +63,7 @@ class Cluster:
         self.redis = server
         self.redis_busy = asyncio.Lock()
         # Any: the stubs type every answer as a union that no caller can use.
-        self.client: Any = redis.Redis.from_url(server.url, socket_timeout=5)
+        self.client: Any = redis.Redis.from_url(server.url, socket_timeout=30)
         self.schedulers: list[Member] = []
         self.gateways: list[Member] = []
         self.workers: list[Member] = []
@@ -182,7 +182,7 @@ class Cluster:
                 *("--drain-grace-s", "3", *self._settings.worker_flags(model)),
             ],
             environment={"HEADRACE_SCHEDULERS": ",".join(self._doors())},
-            ready_within_s=120,
+            ready_within_s=240,
         )
         self._exits.callback(process.close)
         return Member(name, process, model=model)

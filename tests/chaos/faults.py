@@ -25,8 +25,8 @@ _MEETS_GATEWAYS = frozenset(
         FaultKind.ROLL_GATEWAYS,
     }
 )
-_STOP_WITHIN_S = 30.0
-_DRAINED_WITHIN_S = 60.0
+_STOP_WITHIN_S = 120.0
+_DRAINED_WITHIN_S = 180.0
 
 
 class Impossible(Exception):

@@ -93,7 +93,7 @@ async def _run(
 
 async def _all_serve(client: AsyncClient, settings: ChaosSettings) -> None:
     """Every model is known, with its workers."""
-    async with asyncio.timeout(scaled(30)):
+    async with asyncio.timeout(scaled(120)):
         while True:
             found = {model.name: model.workers for model in await client.models()}
             if all(found.get(name, 0) >= n for name, n in settings.workers.items()):

@@ -44,9 +44,9 @@ LOSES_WORKERS = frozenset(
 )
 """Each may count as a worker lost: three of them in one request's life would make it poison, rightly."""
 
-# Up to past the leases: a gateway's is 5 s and must be seen absent as long, a leader's 3 s, a worker is
+# Up to past the leases: a gateway's is 5 s, a leader's 3 s, a worker is
 # missed after 3.5 s. A gateway's clients notice nothing while it is paused, so it may not be gone for longer than
-# what its requests outlive it by (20 s).
+# what its requests outlive it by: lease and grace, 15 s from its last sign of life.
 _HOLD_S = {
     FaultKind.KILL_WORKER: (0.0, 4.0),
     FaultKind.KILL_SCHEDULER: (0.0, 4.0),
@@ -56,12 +56,12 @@ _HOLD_S = {
     FaultKind.PAUSE_WORKER: (0.5, 8.0),
     FaultKind.PAUSE_SCHEDULER: (0.5, 9.0),
     FaultKind.PAUSE_LEADER: (0.5, 9.0),
-    FaultKind.PAUSE_GATEWAY: (0.5, 14.0),
+    FaultKind.PAUSE_GATEWAY: (0.5, 11.0),
     FaultKind.PAUSE_REDIS: (0.5, 8.0),
     FaultKind.FILL_REDIS: (0.5, 8.0),
     FaultKind.LOSE_ANSWERS: (0.5, 3.0),
     FaultKind.BLACKHOLE_SCHEDULER_REDIS: (0.5, 9.0),
-    FaultKind.BLACKHOLE_GATEWAY_REDIS: (0.5, 14.0),
+    FaultKind.BLACKHOLE_GATEWAY_REDIS: (0.5, 11.0),
     FaultKind.BLACKHOLE_WORKERS: (0.5, 7.0),
     FaultKind.DRAIN_WORKER: (0.0, 3.0),  # the grace
 }

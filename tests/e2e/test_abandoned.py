@@ -10,7 +10,7 @@ from tests.support.outcomes import TokenCount, collect
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 FLAGS = [*SIMULATED, "--step-ms", "20", "--context-tokens", "8192"]
 
@@ -33,7 +33,7 @@ def running(stack: Stack) -> float:
 async def test_the_last_gateway_takes_the_request_along():
     """Admitted at A, attached at B; A dies: it goes on. B dies: cancelled after the grace, KV free, entry gone."""
     with running_stack(
-        gateways=3, worker_flags=FLAGS, scheduler_flags=["--orphan-grace-s", "1"]
+        gateways=3, worker_flags=FLAGS, scheduler_flags=["--orphan-grace-s", "3"]
     ) as stack:
         first, second, third = stack.targets
         count, later = TokenCount(), TokenCount()

@@ -14,7 +14,7 @@ from tests.support.outcomes import collect
 from tests.support.stack import Stack, running_stack
 from tests.support.witnesses import witnessed
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 BAD = [
     ("prompt", "", {}),

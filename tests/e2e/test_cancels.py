@@ -13,7 +13,7 @@ from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.witnesses import witnessed
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 # A pool in which a handful of requests fit at once, so that sequences are given back and come again.
 FLAGS = [*SIMULATED, "--step-ms", "5", "--kv-blocks", "96", "--max-seqs", "8"]

@@ -12,7 +12,7 @@ from tests.support.outcomes import TokenCount
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 N = 4
 MAX_TOKENS = 80

@@ -14,7 +14,7 @@ from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.tcp_proxy import TcpProxy, running_proxy
 from tests.support.witnesses import witnessed
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NUM_SEQS = 16
 # Few tokens a step: a long prompt is under way for seconds.
@@ -35,7 +35,7 @@ def stack() -> Iterator[Stack]:
     with running_stack(
         gateways=2,
         worker_flags=FLAGS,
-        scheduler_flags=["--orphan-grace-s", "1"],
+        scheduler_flags=["--orphan-grace-s", "3"],
         gateway_flags=["--client-ping-s", "2"],
     ) as started:
         yield started

@@ -13,7 +13,7 @@ from tests.support.engines import make_job, run_alone
 from tests.support.outcomes import TokenCount
 from tests.support.stack import SIMULATED, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 PROMPT = "hello"
 PLACE = 150

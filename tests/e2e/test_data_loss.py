@@ -18,7 +18,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NUM_RUNNING, NUM_WAITING, NUM_TOKENS = 6, 4, 400
 FLAGS = [*SIMULATED, "--step-ms", "15", "--max-seqs", str(NUM_RUNNING)]

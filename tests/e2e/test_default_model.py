@@ -11,11 +11,11 @@ from worker.engine.model_settings import ModelSettings
 from worker.model.checkpoint import find_checkpoint
 from worker.model.load import load_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def convert(cache, barrier, results):
-    barrier.wait(60)
+    barrier.wait(300)
     said = []
     folder = find_checkpoint(ModelSettings(model_cache=cache), said.append)
     results.put((str(folder), len(said)))
@@ -33,9 +33,9 @@ def test_concurrent_starts_convert_once(tmp_path):
     ]
     for worker in workers:
         worker.start()
-    found = [results.get(timeout=200) for _ in workers]
+    found = [results.get(timeout=500) for _ in workers]
     for worker in workers:
-        worker.join(60)
+        worker.join(300)
     assert len({folder for folder, _ in found}) == 1
     assert sum(said for _, said in found) == 1
     assert [p for p in (tmp_path / "cache").iterdir() if p.name.startswith(".smol")] == []

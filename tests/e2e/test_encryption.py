@@ -11,7 +11,7 @@ from headrace.client import AsyncClient
 from tests.support.outcomes import TokenCount, collect
 from tests.support.stack import SIMULATED, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def contents(client) -> bytes:

@@ -15,7 +15,7 @@ from tests.support.outcomes import Outcome, TokenCount, collect
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 FLAGS = [*SIMULATED, "--step-ms", "15", "--kv-blocks", "512", "--max-seqs", "16"]
 REAL_FLAGS = [

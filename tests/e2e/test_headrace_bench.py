@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.stack import SIMULATED, Stack, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def headrace(stack: Stack, *words: str) -> subprocess.CompletedProcess[str]:

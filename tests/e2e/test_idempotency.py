@@ -13,7 +13,7 @@ from headrace.v1 import inference_service_pb2_grpc as rpc
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def request(text: str, **fields: object) -> pb.GenerateRequest:

@@ -9,7 +9,7 @@ from tests.support.outcomes import TokenCount, collect
 from tests.support.stack import SIMULATED, running_stack
 from tests.support.witnesses import witnessed
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 ASKED = {"model": "sim", "max_tokens": 8, "ignore_eos": True, "temperature": 0.0}
 NUM_AT_ONCE = 120

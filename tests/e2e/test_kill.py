@@ -12,7 +12,7 @@ from tests.support.outcomes import Outcome, TokenCount, collect
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 NUM_STREAMS = 24
 NUM_TOKENS = 96

@@ -11,7 +11,7 @@ from tests.support.local_stack import LocalStack, is_running
 from tests.support.polling import eventually
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(300))]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(600))]
 
 ROOT = Path(__file__).parents[2]
 _QUESTION = "What is the capital of France?"

@@ -11,7 +11,7 @@ from tests.support.outcomes import collect
 from tests.support.stack import SIMULATED, running_stack
 from tests.support.witnesses import witnessed
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 # Entries of a scheduler that is gone are taken over after its lease.
 LASTS_S = 3 * LENGTHS.leader_lease_s + 1

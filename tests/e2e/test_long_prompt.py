@@ -12,7 +12,7 @@ from headrace.client import AsyncClient
 from tests.support.outcomes import collect
 from tests.support.stack import SIMULATED, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 # A whole step of prompt (512 tokens) would take 256 ms; of the long prompt a step takes what fits into 50 ms,
 # so that it is read in about 70 steps, 3.5 s.

@@ -8,7 +8,7 @@ from headrace.client import AsyncClient, build_request
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.witnesses import witnessed
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NUM_ROUNDS, NUM_BATCHES, NUM_REQUESTS = 5, 3, 100
 # What Redis' own bookkeeping differs by is half of this; two rounds of records that stay would be 600 KB.

@@ -15,7 +15,7 @@ from tests.support.outcomes import Outcome, collect, follow
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NUM_REQUESTS = 200
 FLAGS = [*SIMULATED, "--step-ms", "2", "--kv-blocks", "256", "--max-seqs", "32"]

@@ -15,7 +15,7 @@ from tests.support.polling import eventually
 from tests.support.stack import running_stack
 from tests.support.tiny_models import make_tiny_model, tiny_config, tiny_tokenizer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 FLAGS = [
     *("--quantization", "none", "--runner", "generic", "--threads", "1", "--kv-blocks", "60"),

@@ -11,7 +11,7 @@ from tests.support.polling import eventually
 from tests.support.stack import running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(300))]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(600))]
 
 
 def test_the_same_text_over_http_and_grpc() -> None:

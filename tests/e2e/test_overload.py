@@ -8,7 +8,7 @@ from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(300))]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(600))]
 
 QUEUE = 8
 

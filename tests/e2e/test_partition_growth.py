@@ -11,7 +11,7 @@ from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(300))]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(600))]
 
 NUM_LANES, NUM_TOKENS = 12, 40
 # What this load takes of a core, here and on a faster machine, is more than this; an idle scheduler takes less.

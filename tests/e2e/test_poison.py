@@ -14,7 +14,7 @@ from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.supervision import supervised
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 # No answer of the simulated model holds this character, and no innocent's prompt.
 POISON = "~"

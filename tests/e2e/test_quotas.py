@@ -13,7 +13,7 @@ from headrace.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.support.stack import SIMULATED, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 LIMIT = 3000
 NUM_CALLS = 120

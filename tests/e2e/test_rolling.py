@@ -19,7 +19,7 @@ from tests.support.processes import ServiceProcess
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NUM_CALLERS, NUM_TOKENS = 12, 40
 SLOW = [*SIMULATED, "--step-ms", "10"]
@@ -174,12 +174,18 @@ async def help_by_a_smaller_model(client: AsyncClient, load: Load) -> None:
     await client.admin.set_alias(helped)
     await load.comes_to("sim")
     assert not any(model == "small" for model, _ in load.served)
-    async with asyncio.TaskGroup() as flood:
+    is_over = asyncio.Event()
+
+    async def flood(number: int) -> None:
+        """The queue stays long for as long as it takes until somebody has seen it."""
+        while not is_over.is_set():
+            await collect(client, f"flood {number}", model="sim", max_tokens=60, ignore_eos=True)
+
+    async with asyncio.TaskGroup() as floods:
         for number in range(120):
-            flood.create_task(
-                collect(client, f"flood {number}", model="sim", max_tokens=60, ignore_eos=True)
-            )
+            floods.create_task(flood(number))
         await load.comes_to("small")
+        is_over.set()
     await load.comes_to("sim")
 
 

@@ -16,7 +16,7 @@ from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(300))]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(600))]
 
 NUM_LATE = 100
 NUM_LONG = 2500

@@ -11,7 +11,7 @@ from tests.support.outcomes import Outcome, collect
 from tests.support.polling import eventually
 from tests.support.stack import SIMULATED, Stack, running_stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 BLOCKS, BLOCK_TOKENS, CONTEXT = 40, 8, 1024
 CAPACITY = BLOCKS * BLOCK_TOKENS

@@ -14,10 +14,14 @@ from tests.support.stack import SIMULATED, Stack, running_stack
 
 # The last thing that each process records of a request.
 LAST_SPANS = {"text_completion sim", "headrace.settle", "headrace.generate"}
+EVERY_REQUEST = {
+    "headrace.validate", "headrace.admit", "headrace.queue", "headrace.dispatch",
+    "headrace.generate", "headrace.prefill", "headrace.decode", "headrace.settle",
+}  # fmt: skip
 SERVICES = {"headrace-gateway", "headrace-scheduler", "headrace-worker"}
 # Why the batch now, which lengths, why this request, and its class.
 REASON = re.compile(r"[a-z ]+, bucket <=\d+; [a-z ]+(, \d+ tokens cached)?, class NORMAL")
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def find(spans: list[ReceivedSpan], name: str) -> ReceivedSpan:
@@ -43,13 +47,11 @@ async def test_one_trace_is_complete():
             async with AsyncClient(stack.targets) as client:
                 outcome = await collect(client, "hello", model="sim", max_tokens=5, trace=trace)
             assert outcome.error is None
-            wanted = {
-                "headrace.validate", "headrace.admit", "headrace.queue", "headrace.dispatch",
-                "headrace.generate", "headrace.prefill", "headrace.decode", "headrace.settle",
-            }  # fmt: skip
 
             def complete(spans) -> bool:
-                return wanted <= {span.name for span in spans if span.trace_id == trace.trace_id}
+                return {
+                    span.name for span in spans if span.trace_id == trace.trace_id
+                } >= EVERY_REQUEST
 
             spans = await receiver.wait_for_async(complete, timeout_s=60)
             await receiver.wait_for_async(
@@ -111,6 +113,7 @@ async def test_traces_of_parallel_requests_do_not_mix():
                 ids = {span.attributes.get("headrace.request.id") for span in spans} - {None}
                 assert ids == {outcome.request_id}
                 assert {span.service for span in spans} == SERVICES
+                assert {span.name for span in spans} == {*EVERY_REQUEST, "text_completion sim"}
                 root = find(spans, "text_completion sim")
                 assert root.attributes["headrace.label.number"] == str(number)
                 assert root.attributes["rpc.response.status_code"] == "OK"
@@ -147,20 +150,21 @@ async def test_a_takeover_is_in_the_trace():
         ) as stack:
             trace = TraceContext.new()
             count = TokenCount()
+            # Known beforehand, and far from the end when it dies: who asks then may be late.
+            leader = stack.leading_scheduler()
             async with AsyncClient(stack.targets) as client, asyncio.TaskGroup() as tasks:
                 request = tasks.create_task(
                     collect(
                         client,
                         "hello",
                         model="sim",
-                        max_tokens=60,
+                        max_tokens=200,
                         ignore_eos=True,
                         trace=trace,
                         count=count,
                     )
                 )
                 await count.more(10)
-                leader = stack.leading_scheduler()
                 leader.kill()
                 outcome = await request
             assert outcome.error is None
@@ -194,7 +198,7 @@ async def test_waits_are_in_the_trace_however_they_end():
                 options = {"model": "sim", "ignore_eos": True, "count": count}
                 running = [
                     tasks.create_task(
-                        collect(client, "hello", max_tokens=200, trace=trace, **options)
+                        collect(client, "hello", max_tokens=250, trace=trace, **options)
                     )
                     for trace in traces[:2]
                 ]
@@ -217,10 +221,10 @@ async def test_waits_are_in_the_trace_however_they_end():
             )
             (expired,) = waits(2)
             assert expired.attributes["headrace.outcome"] == "deadline"
-            assert expired.duration_s > 0.4
             (again,) = [waits(number) for number in (0, 1) if len(waits(number)) == 2]
             assert "headrace.requeued_after" not in again[0].attributes
             assert again[1].attributes["headrace.requeued_after"] == "worker lost"
+            assert again[1].start_ns > again[0].end_ns
 
 
 def start(span: ReceivedSpan) -> int:

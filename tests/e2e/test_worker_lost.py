@@ -14,7 +14,7 @@ from tests.support.processes import ServiceProcess
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.witnesses import witnessed
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 FLAGS = [*SIMULATED, "--step-ms", "15", "--max-seqs", "12", "--max-batch-tokens", "64"]
 NUM_REQUESTS, NUM_TOKENS = 32, 90

@@ -15,7 +15,7 @@ from tests.support.time_scale import scaled
 from worker.kernels.library import KernelsMissing, instruction_sets
 from worker.kv.disk_tier import DiskTier
 
-pytestmark = pytest.mark.timeout(scaled(120))
+pytestmark = pytest.mark.timeout(scaled(600))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from tests.support.outcomes import collect
 from tests.support.prometheus import ROOT, RULES, Prometheus, alert_rules, running_prometheus
 from tests.support.stack import SIMULATED, running_stack
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 STACK = {
     "worker_flags": [*SIMULATED, "--step-ms", "5", "--max-seqs", "4", "--quality-sample", "1"],

@@ -18,7 +18,7 @@ from tests.support.prometheus import ROOT
 from tests.support.stack import SIMULATED, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 CONFIG = ROOT / "deploy/nginx/headrace.conf"
 NUM_TOKENS = 500

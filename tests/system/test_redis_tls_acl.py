@@ -18,7 +18,7 @@ from tests.support.redis_user import documented_user
 from tests.support.stack import SIMULATED, Stack, running_stack
 from tests.support.time_scale import scaled
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(scaled(300))]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(scaled(600))]
 
 SECRET = "s3cret/with:signs"
 ASKED = {"model": "sim", "max_tokens": 4, "temperature": 0.0, "ignore_eos": True}

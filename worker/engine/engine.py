@@ -29,7 +29,7 @@ from worker.engine.roster import Roster
 from worker.engine.runner import Checked, Drawn, RowFailed, Scored
 from worker.engine.sequence import Sequence
 from worker.engine.speculation import Speculation
-from worker.engine.telling import Told, output_of, told_of
+from worker.engine.telling import Told, chunks_of, output_of, told_of
 from worker.engine.text_stream import TextStream
 from worker.kv.block_table import BlockTable
 from worker.kv.blocks import BlockPool
@@ -203,6 +203,7 @@ class Engine:
         """Take in what was computed, part with what ended, and tell it."""
         decode_seqs = sum(share.sequence.is_decoding for share in shares)
         repeated = sum(share.sequence.num_repeated(share.num_tokens) for share in shares)
+        chunks = chunks_of(shares)
         drawn: dict[Sequence, Told] = {}
         for share, result in zip(shares, results, strict=True):
             sequence = share.sequence
@@ -228,7 +229,7 @@ class Engine:
         guessed_tokens, accepted_tokens = self.speculation.take_counts()
         returned, self._returned = tuple(self._returned), []
         qualities, self._qualities = tuple(self._qualities), []
-        num_preempted, swapped_blocks = self._parking.take_counts()
+        preempted, swapped_blocks = self._parking.take_preempted()
         return StepReport(
             step=self._num_steps,
             outputs=outputs,
@@ -238,7 +239,8 @@ class Engine:
             prefill_tokens=sum(share.num_tokens for share in shares) - decode_seqs,
             decode_seqs=decode_seqs,
             cache=self._memory.report(),
-            num_preempted=num_preempted,
+            chunks=chunks,
+            preempted=preempted,
             swapped_blocks=swapped_blocks,
             recomputed_tokens=repeated,
             qualities=qualities,

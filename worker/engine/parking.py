@@ -11,6 +11,7 @@ advances, and everybody becomes the oldest. A group goes on only where all that 
 
 from worker.engine.costs import StepCosts
 from worker.engine.group import SequenceGroup
+from worker.engine.job import Ticket
 from worker.engine.limits import EngineLimits
 from worker.engine.memory import KvMemory
 from worker.engine.roster import Roster
@@ -30,8 +31,8 @@ class Parking:
         self._roster = roster
         self._limits = limits
         self._costs = costs
-        self.num_preempted = 0
-        self.swapped_blocks = 0
+        self._preempted: list[Ticket] = []
+        self._swapped_blocks = 0
 
     def make_room(self, now_s: float) -> None:
         """Cover every known token of what runs; where blocks are missing, the youngest is parked."""
@@ -67,11 +68,11 @@ class Parking:
             and now_s - group.parked_since_s >= self._limits.park_s
         ]
 
-    def take_counts(self) -> tuple[int, int]:
-        """Groups pre-empted and blocks swapped out since the last call."""
-        counts = self.num_preempted, self.swapped_blocks
-        self.num_preempted = self.swapped_blocks = 0
-        return counts
+    def take_preempted(self) -> tuple[tuple[Ticket, ...], int]:
+        """Groups pre-empted, and how many blocks were swapped out, since the last call."""
+        taken = tuple(self._preempted), self._swapped_blocks
+        self._preempted, self._swapped_blocks = [], 0
+        return taken
 
     def _reserve_for(self, group: SequenceGroup) -> int:
         size, running = self._memory.pool.block_size, self._roster.running
@@ -81,13 +82,13 @@ class Parking:
         return others + group.missing_blocks(size, AHEAD_TOKENS) - group.missing_blocks(size, 0)
 
     def _park(self, group: SequenceGroup, now_s: float) -> None:
-        self.num_preempted += 1
+        self._preempted.append(group.job.ticket)
         group.parked_since_s = now_s
         num_blocks = len({b for s in group.live for b in s.blocks.held})
         in_use = sum(len(other.saved) for other in self._roster.waiting if other.saved is not None)
         has_room = in_use + num_blocks <= self._limits.swap_blocks
         if has_room and self._costs.saves_time(num_blocks, group.num_computed):
-            self.swapped_blocks += num_blocks
+            self._swapped_blocks += num_blocks
             self._memory.save(group)
         else:
             self._memory.drop(group)

@@ -6,11 +6,12 @@ A prompt of thousands of tokens must freeze neither the streams that run nor the
     first prompt     a share, so that the oldest advances in every step
     short prompts    whole, oldest first: those that a share covers
     other prompts    a share each
-    what is left     to the prompts, oldest first, where nobody decodes and waits for the step's end
+    what is left     to the prompts, oldest first, where nobody decodes
 
-A share is at most ``max_share`` tokens at the beginning of a text, and fewer further on, where a token costs more. Where
-somebody decodes, all prompts together get what takes ``costs.MAX_WAIT_S``, and no less than two shares: one for the
-oldest, one for short prompts behind it.
+A share is at most ``max_share`` tokens at the beginning of a text, and fewer further on, where a token costs more. All
+prompts together get what takes ``costs.MAX_WAIT_S``, and no less than two shares: one for the oldest, one for short
+prompts behind it. Only a prompt that is alone and ends with the step gets more: whoever decodes, is computed beside it or
+comes while it is computed waits for the step's end.
 """
 
 from collections.abc import Iterable
@@ -69,7 +70,8 @@ def plan_shares(
         else:
             prefilling.append(sequence)
     someone_decodes = bool(granted)
-    if someone_decodes:
+    is_alone = not someone_decodes and len(prefilling) == 1
+    if not (is_alone and prefilling[0].num_pending <= budget.left):
         budget.keep(costs.prompt_tokens(2 * max_share, budget.left))
     shares = {s: costs.chunk_tokens(max_share, s.num_computed) for s in prefilling}
     for sequence in _by_turn(prefilling, shares):

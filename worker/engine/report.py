@@ -43,6 +43,15 @@ class SequenceOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptChunk:
+    """So many of a choice's known tokens went through the step, and more of them are pending."""
+
+    ticket: Ticket
+    index: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Returned:
     """A request that goes back to the queue; ``reason`` is preempted, drained or refused."""
 
@@ -82,7 +91,7 @@ class CacheReport:
 class StepReport:
     """Everything one step brought forth.
 
-    ``num_preempted`` requests lost their blocks to older ones, ``swapped_blocks`` of them to host memory.
+    ``preempted`` requests lost their blocks to older ones, ``swapped_blocks`` of them to host memory.
     ``recomputed_tokens`` had been computed before, here or by an earlier dispatch. ``guessed_tokens`` were computed on
     speculation, ``accepted_tokens`` of them were right.
     """
@@ -95,9 +104,15 @@ class StepReport:
     prefill_tokens: int
     decode_seqs: int
     cache: CacheReport = CacheReport()
-    num_preempted: int = 0
+    chunks: tuple[PromptChunk, ...] = ()
+    preempted: tuple[Ticket, ...] = ()
     swapped_blocks: int = 0
     recomputed_tokens: int = 0
     qualities: tuple[AnswerQuality, ...] = ()
     guessed_tokens: int = 0
     accepted_tokens: int = 0
+
+    @property
+    def num_preempted(self) -> int:
+        """How many made room."""
+        return len(self.preempted)

@@ -1,11 +1,12 @@
-"""What is told of a sequence after a step: its new tokens with text and scores, its end, and the prompt once."""
+"""What is told of a sequence after a step: its new tokens with text and scores, its end, the prompt once, and its chunks."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from common.logprobs import Logprobs
 from worker.engine.group import SequenceGroup
-from worker.engine.report import SequenceOutput
+from worker.engine.plan import Share
+from worker.engine.report import PromptChunk, SequenceOutput
 from worker.engine.runner import Drawn
 from worker.engine.sequence import Sequence
 
@@ -55,4 +56,13 @@ def output_of(group: SequenceGroup, sequence: Sequence, told: Told | None) -> Se
         logprobs=told.logprobs,
         prompt_logprobs=group.prompt_logprobs if tells_prompt else (),
         cached_tokens=group.cached_tokens or 0 if tells_prompt else 0,
+    )
+
+
+def chunks_of(shares: Iterable[Share]) -> tuple[PromptChunk, ...]:
+    """The shares, not yet settled, behind which more known tokens are pending: parts of long prompts."""
+    return tuple(
+        PromptChunk(share.sequence.job.ticket, share.sequence.index, share.num_tokens)
+        for share in shares
+        if share.num_tokens < share.sequence.num_pending
     )

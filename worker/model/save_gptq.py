@@ -4,7 +4,6 @@ transformers' own way of it, with the packages that it also reads such checkpoin
 """
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,8 +93,6 @@ def _group_size(model: Any) -> int:
 
 def _quantize(model: Any, name: str, pieces: list[list[int]], group_size: int) -> Any:
     """Replace the linear layers of ``model`` by packed ones; what saves it."""
-    # The library would have a compiler make what packs: longer than packing takes without.
-    os.environ.setdefault("GPTQMODEL_DISABLE_PACK_EXT", "1")
     logging.getLogger("optimum.gptq.quantizer").setLevel(logging.WARNING)
     shown = [
         {"input_ids": torch.tensor([piece]), "attention_mask": torch.ones(1, len(piece)).long()}

@@ -16,7 +16,7 @@ from common.domain import TraceContext
 from common.logs import for_request, get_log
 from common.tracing import Tracing, context_of
 from worker.engine.job import Job, Ticket
-from worker.engine.report import Finish, SequenceOutput, StepReport
+from worker.engine.report import Finish, PromptChunk, SequenceOutput, StepReport
 
 _log = get_log(__name__)
 
@@ -39,6 +39,7 @@ class _Running:
     first_token_s: float | None = None
     num_tokens: int = 0
     num_steps: int = 0
+    num_chunks: int = 0
 
 
 @dataclass(slots=True)
@@ -100,6 +101,10 @@ class LiveRequests:
 
     def observe(self, report: StepReport) -> None:
         """Take note of what a step brought."""
+        for chunk in report.chunks:
+            self._observe_chunk(chunk)
+        for ticket in report.preempted:
+            self._observe_wait(ticket)
         for output in report.outputs:
             live = self._live.get(output.ticket)
             if live is not None:
@@ -157,6 +162,24 @@ class LiveRequests:
             if not live.choices:
                 self._forget([output.ticket])
 
+    def _observe_chunk(self, chunk: PromptChunk) -> None:
+        """A moment for each part of a long prompt: what lay between two of them are steps for others."""
+        live = self._live.get(chunk.ticket)
+        running = None if live is None else live.choices.get(chunk.index)
+        if running is not None:
+            running.num_chunks += 1
+            running.span.add_event(
+                names.EventName.PREFILL_CHUNK, {names.HEADRACE_PREFILL_TOKENS: chunk.num_tokens}
+            )
+
+    def _observe_wait(self, ticket: Ticket) -> None:
+        """It waits on this worker until there is memory for it."""
+        live = self._live.get(ticket)
+        for running in live.choices.values() if live is not None else ():
+            running.span.add_event(
+                names.EventName.PREEMPTED, {names.HEADRACE_OUTCOME: "made room on the worker"}
+            )
+
     def _record_phases(self, job: Job, index: int, running: _Running) -> None:
         """Prefill and decode as spans of their own: two a choice, never one a token."""
         if not running.span.is_recording():
@@ -169,7 +192,11 @@ class LiveRequests:
             start_s=running.began_s,
             end_s=now_s if first_s is None else first_s,
             parent=parent,
-            attributes={names.HEADRACE_PREFILL_TOKENS: known},
+            attributes={
+                names.HEADRACE_PREFILL_TOKENS: known,
+                # The last one is told by the first token.
+                names.HEADRACE_PREFILL_CHUNKS: running.num_chunks + (first_s is not None),
+            },
         )
         if first_s is not None:
             self._tracing.record_span(

@@ -32,7 +32,7 @@ async function refresh() {
   if (!paused && !document.hidden && !byId("key").open) {
     try {
       const [overview, metrics] = await Promise.all([ask("overview"), ask("/metrics")]);
-      show(overview);
+      if (!paused) show(overview); // rows stay, also when the answer was already on its way
       charts.add(overview, metrics);
       problem("");
     } catch (error) {

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import subprocess
 import sys
+import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,12 +40,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Forwards and backwards: what changes with time does not always meet the same one.
         for result in results if number % 2 == 0 else reversed(results):
             print(f"round {number + 1}: {result.contender.name}", file=sys.stderr, flush=True)
-            asyncio.run(_measure(result, folder, prompts, options.concurrency))
-    print(table(results))
-    print(*map(said, ratios(results)), sep="\n")
+            try:
+                asyncio.run(_measure(result, folder, prompts, options.concurrency))
+            except Exception as error:  # whatever a peer does, the others' figures stay
+                traceback.print_exc()
+                result.failures.append(f"round {number + 1}: {type(error).__name__}: {error}")
+    whole = [result for result in results if result.is_whole(options.concurrency)]
+    if whole:
+        print(table(whole))
+        print(*map(said, ratios(whole)), sep="\n")
     name = options.name or f"{datetime.now(UTC):%Y-%m-%d}-{options.model}"
-    write(options.results, name, options.model, options.seed, results)
+    write(options.results, name, options.model, options.seed, results, whole)
     print(f"kept in {options.results / name}.json and .png")
+    failed = [f"{r.contender.name}: {failure}" for r in results for failure in r.failures]
+    if failed:
+        raise SystemExit("\n".join(["failed:", *failed]))
 
 
 def _parser() -> argparse.ArgumentParser:

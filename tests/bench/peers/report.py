@@ -19,13 +19,18 @@ OURS = "headrace"
 
 @dataclass
 class Result:
-    """One contender's runs: figures by concurrency, a row for each round."""
+    """One contender's runs: figures by concurrency, a row for each round, and why a round ended early."""
 
     contender: Contender
     version: str = ""
     started_s: list[float] = field(default_factory=list)
     peak_mb: list[float] = field(default_factory=list)
     rounds: dict[int, list[Figures]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    def is_whole(self, levels: Sequence[int]) -> bool:
+        """Whether some round was measured at each of the ``levels``, to its end."""
+        return bool(self.peak_mb) and all(level in self.rounds for level in levels)
 
     def median(self, concurrency: int) -> dict[str, float]:
         """Of each figure over the rounds."""
@@ -95,8 +100,10 @@ def said(ratio: Mapping[str, Any]) -> str:
     )
 
 
-def kept(model: str, seed: int, results: Sequence[Result]) -> dict[str, Any]:
-    """For JSON: everything measured, with versions and the machine."""
+def kept(
+    model: str, seed: int, results: Sequence[Result], whole: Sequence[Result]
+) -> dict[str, Any]:
+    """For JSON: everything measured, with versions and the machine; ratios of those that are ``whole``."""
     return {
         "model": model,
         "seed": seed,
@@ -108,7 +115,7 @@ def kept(model: str, seed: int, results: Sequence[Result]) -> dict[str, Any]:
             "system": platform.platform(),
             "python": platform.python_version(),
         },
-        "ratios": ratios(results),
+        "ratios": ratios(whole),
         "contenders": [
             {
                 "name": result.contender.name,
@@ -116,6 +123,7 @@ def kept(model: str, seed: int, results: Sequence[Result]) -> dict[str, Any]:
                 "version": result.version,
                 "started_s": result.started_s,
                 "peak_mb": result.peak_mb,
+                "failures": result.failures,
                 "rounds": {
                     level: [asdict(figures) for figures in rounds]
                     for level, rounds in result.rounds.items()
@@ -126,12 +134,20 @@ def kept(model: str, seed: int, results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, name: str, model: str, seed: int, results: Sequence[Result]) -> None:
-    """``NAME.json`` and ``NAME.png`` in ``folder``."""
+def write(
+    folder: Path,
+    name: str,
+    model: str,
+    seed: int,
+    results: Sequence[Result],
+    whole: Sequence[Result],
+) -> None:
+    """``NAME.json`` of all in ``folder``, and ``NAME.png`` of those that are ``whole``."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(kept(model, seed, results), indent=1)
+    text = json.dumps(kept(model, seed, results, whole), indent=1)
     (folder / f"{name}.json").write_text(text + "\n")
-    _plot(folder / f"{name}.png", model, results)
+    if whole:
+        _plot(folder / f"{name}.png", model, whole)
 
 
 def _plot(path: Path, model: str, results: Sequence[Result]) -> None:

@@ -1,5 +1,7 @@
 """How commands fail: one line on standard error, and an exit code that tells the kind."""
 
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -8,8 +10,12 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 
+from headrace.cli import waiting
 from headrace.cli.__main__ import main
-from tests.integration.client.scripted import Script, fail
+from headrace.cli.terminal import Terminal
+from headrace.v1 import inference_service_pb2 as pb
+from tests.integration.client.scripted import Script, accepted, delta, fail, finish, stream
+from tests.support.time_scale import scaled
 
 pytestmark = pytest.mark.integration
 
@@ -70,6 +76,57 @@ def test_errors_are_one_line_and_a_code(
     assert (got, out) == (exit_code, "")
     assert len(err.splitlines()) == 1
     assert all(word in err for word in words), err
+
+
+def test_a_refused_value_is_told_by_its_flag(run: Any, script: Script) -> None:
+    """A field that no flag gave keeps its name."""
+    fields = (
+        "sampling.top_p",
+        "stop.stop[1]",
+        "stop.stop_token_ids[0]",
+        "sampling.n",
+        "prompt.text",
+    )
+    violations = [
+        error_details_pb2.BadRequest.FieldViolation(field=name, description="is odd")
+        for name in fields
+    ]
+    message = "; ".join(f"{one.field}: {one.description}" for one in violations)
+    details = [error_details_pb2.BadRequest(field_violations=violations)]
+    script.on("GenerateStream", fail(grpc.StatusCode.INVALID_ARGUMENT, message, details))
+    flags = ("--top-p", "3", "--stop", "a", "--stop", "b", "--stop-token-id", "7")
+    _, _, err = run("generate", "x", "--model", "tiny", "--raw", *flags)
+    told = [part.partition(":")[0].strip() for part in err.split(";")[1:]]
+    assert told == ["--top-p", "--stop[1]", "--stop-token-id[0]", "sampling.n", "PROMPT"]
+
+
+def test_a_command_that_looks_for_a_gateway_says_so(
+    run: Any, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a stream that broke is continued; the answer is whole all the same."""
+    noted = threading.Event()
+    note = Terminal.note
+
+    def noting(terminal: Terminal, text: str) -> None:
+        note(terminal, text)
+        if "the connection is lost" in text:
+            noted.set()
+
+    monkeypatch.setattr(Terminal, "note", noting)
+    monkeypatch.setattr(waiting, "AFTER_S", 0.0)
+
+    def when_noted(_: pb.AttachRequest, __: grpc.ServicerContext) -> Iterator[pb.AttachResponse]:
+        assert noted.wait(scaled(60))
+        yield pb.AttachResponse(event=delta(1, ["ris"]))
+        yield pb.AttachResponse(event=finish(2))
+
+    script.on(
+        "GenerateStream", stream([accepted(), delta(0, ["Pa"])], grpc.StatusCode.UNAVAILABLE)
+    )
+    script.on("Attach", when_noted)
+    code, out, err = run("generate", "x", "--model", "tiny", "--raw")
+    assert (code, out) == (0, "Paris\n")
+    assert "headrace: the connection is lost (UNAVAILABLE); looking for a gateway at" in err
 
 
 def test_nobody_listening_says_where(capsys: pytest.CaptureFixture[str]) -> None:

@@ -243,14 +243,42 @@ async def test_the_plain_api(gateway: RunningGateway, served: ScriptedScheduler)
         gateway.http, "/api/generate", completion(max_tokens=1, stream=True), "connection: close"
     )
     assert b'"accepted"' in events.body
-    many = {"requests": [completion(max_tokens=1), completion(model="none")]}
-    outcomes = (await post(gateway.http, "/api/batch_generate", many)).json["outcomes"]
-    assert outcomes[0]["response"]["choices"][0]["text"] == "w0 "
-    assert outcomes[1]["error"]["reason"] == "MODEL_NOT_FOUND"
     tokens = await post(gateway.http, "/tokenize", {"model": "tiny", "prompt": "hello world"})
     assert tokens.json == {"count": 3, "max_model_len": 64, "tokens": [1, 3, 4]}
     for path in ("/livez", "/readyz", "/openapi.json", "/v1/models"):
         assert (await send(gateway.http, request(path, b"", method="GET"))).status == 200
+
+
+async def test_a_bad_request_of_a_batch_harms_no_other(
+    gateway: RunningGateway, served: ScriptedScheduler
+) -> None:
+    """Whatever is wrong with it: each has its own outcome at its place, in the names that were sent."""
+    bad: list[object] = [
+        completion(model="none"),
+        completion(max_tokens=-1),
+        completion(n=1000, stop=""),
+        completion(user="me"),
+        completion(stream=True),
+        "no request",
+    ]
+    many = {"requests": [*bad, completion(max_tokens=1)]}
+    outcomes = (await post(gateway.http, "/api/batch_generate", many)).json["outcomes"]
+    assert [one["index"] for one in outcomes] == [*range(len(bad) + 1)]
+    assert outcomes.pop()["response"]["choices"][0]["text"] == "w0 "
+    errors = [one["error"] for one in outcomes]
+    assert errors[0]["reason"] == "MODEL_NOT_FOUND"
+    named = [{one["field"] for one in error["field_violations"]} for error in errors[1:]]
+    assert named == [{"max_tokens"}, {"n", "stop[0]"}, {"user"}, {"stream"}, {"request"}]
+    assert all(
+        name in error["message"]
+        for error, names in zip(errors[1:], named, strict=True)
+        for name in names
+    )
+    alone = await post(gateway.http, "/api/batch_generate", {"requests": bad[-1:]})
+    assert (alone.status, len(alone.json["outcomes"])) == (200, 1)
+    for count in (0, 257):
+        many = {"requests": bad[-1:] * count}
+        assert (await post(gateway.http, "/api/batch_generate", many)).fields == {"requests"}
 
 
 async def test_one_client_id_twice(gateway: RunningGateway, served: ScriptedScheduler) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import openai
 import pytest
 from huggingface_hub import InferenceClient
 from openai import AsyncOpenAI, AsyncStream, OpenAI
-from openai.types.chat import ChatCompletionChunk
+from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
 from common.domain import FinishReason
 from common.records import Failure
@@ -70,6 +71,22 @@ async def test_a_chat_completion(client: AsyncOpenAI, served: ScriptedScheduler)
     assert led.request.sampling.seed == 7
     assert led.request.labels == {"user": "somebody", "team": "blue"}
     assert led.request.prompt_token_ids == (7, 8, 4, 5, 8, 3, 6, 8)
+
+
+async def test_an_answer_goes_back_into_the_conversation(
+    client: AsyncOpenAI, served: ScriptedScheduler
+) -> None:
+    """As OpenAI's documents show it: the message itself is appended, with members that mean nothing here."""
+    question: ChatCompletionMessageParam = {"role": "user", "content": "hello"}
+    first = await client.chat.completions.create(model="tiny", messages=[question], max_tokens=1)
+    message = first.choices[0].message
+    assert "refusal" in message.model_fields_set
+    for again in (message, message.model_dump()):
+        asked = [question, cast("ChatCompletionMessageParam", again), question]
+        second = await client.chat.completions.create(model="tiny", messages=asked, max_tokens=1)
+        assert second.usage is not None
+        assert second.usage.prompt_tokens == 11
+    assert len({led.request.prompt_token_ids for led in served.served}) == 2
 
 
 async def test_a_chat_stream(client: AsyncOpenAI, served: ScriptedScheduler) -> None:

@@ -12,17 +12,21 @@ from common.records import FinishRecord
 from common.streams import cards
 from common.wire.card import encode_card
 from common.wire.snapshot import QueuePosition
+from gateway import patience
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
+from headrace.v1 import inference_service_pb2_grpc
 from tests.integration.gateway.conftest import RunningGateway, running_gateway
 from tests.integration.gateway.requests import (
     assert_gapless,
     drain,
+    kinds,
     max_tokens,
     request,
     text_of,
 )
 from tests.integration.gateway.scripted_scheduler import ScriptedScheduler, words
+from tests.integration.gateway.statuses import error_info
 from tests.integration.gateway.tiny_card import tiny_card
 from tests.support.time_scale import scaled
 
@@ -79,6 +83,39 @@ async def test_a_reader_that_comes_late_holds_up_nobody(
     events = await drain(lazy)
     assert assert_gapless(events) == 200
     assert text_of(events) == "".join(words(0, 200))
+
+
+async def test_a_reader_that_never_comes_is_cut_and_its_request_cancelled(
+    gateway: RunningGateway, scheduler: ScriptedScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its place and its request are free after the bound; what was sent, and why it ended, is there if it does come (B23)."""
+    monkeypatch.setattr(patience, "READ_WITHIN_S", 0.5)
+    # A client's window otherwise grows to megabytes before a server notices that nobody reads.
+    options = [("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(gateway.address, options=options) as channel:
+        stub = inference_service_pb2_grpc.InferenceServiceStub(channel)
+        lazy = stub.GenerateStream(request())
+        led = await scheduler.next()
+        await led.prompt()
+        reason = asyncio.create_task(led.cancel_flag())
+        async with asyncio.timeout(scaled(60)):
+            while not reason.done():
+                await led.tokens(2_000)
+                await asyncio.wait({reason}, timeout=0.01)
+        assert await reason == "abandoned"
+        beside = gateway.inference.GenerateStream(request())
+        other = await scheduler.next()
+        await other.prompt()
+        await other.finish()
+        assert kinds(await drain(beside))[-1] == "finish"
+        events: list[pb.GenerateStreamResponse] = []
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await drain(lazy, events)
+        assert (raised.value.code().name, error_info(raised.value).reason) == (
+            "ABORTED",
+            "READER_TOO_SLOW",
+        )
+        assert 0 < assert_gapless(events) < led.progress.next_seq
 
 
 async def test_who_was_told_the_end_is_not_told_that_it_runs(

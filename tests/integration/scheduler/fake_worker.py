@@ -81,6 +81,8 @@ class FakeWorker:
     steps_left: int | None = None
     step_s: float = 0.002
     bad_card: bool = False
+    accent: int = 0
+    """What it adds to each token: one with another accent disagrees about every token."""
     fails: Callable[[Sequence], bool] = lambda _: False
     """Whether a sequence fails at the token that it has just generated."""
     revision: str = "r1"
@@ -243,7 +245,7 @@ class FakeWorker:
         step = pb.StepOutput()
         for request_id, sequence in list(self.running.items()):
             output = self._output(sequence)
-            token = token_at(sequence.prompt, sequence.num_generated)
+            token = token_at(sequence.prompt, sequence.num_generated) + self.accent
             text = text_of(token)
             output.token_ids.append(token)
             output.text = text

@@ -53,6 +53,12 @@ class RunningScheduler:
             while self.metric(name) != value:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
+    async def metric_reaches(self, name: str, value: float, within_s: float) -> None:
+        """Wait until a metric has at least a value."""
+        async with asyncio.timeout(within_s):
+            while self.metric(name) < value:  # noqa: ASYNC110 - no event here
+                await asyncio.sleep(0.05)
+
     def metric(self, name: str) -> float:
         lines = self.metrics.scrape()[0].decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
@@ -62,8 +68,8 @@ class RunningScheduler:
 async def scheduling(
     redis_url: str, instance: str = "s1", tracing: Tracing | None = None, **settings
 ) -> AsyncIterator[RunningScheduler]:
-    """A scheduler that serves workers."""
-    values = {"worker_heartbeat_ms": 200, "reconnect_grace_s": 0.3} | settings
+    """A scheduler that serves workers; one that waits for the processor for a while counts as lost no sooner than in service."""
+    values = {"reconnect_grace_s": 0.3} | settings
     announced, stopping = _Announced(), asyncio.Event()
     metrics = Metrics()
     runtime = Runtime(

@@ -119,6 +119,31 @@ async def test_the_snapshot_shows_queue_and_workers(redis_server: RedisServer, n
         assert [(one.request_id, one.position) for one in status.positions] == [(str(waiting), 0)]
 
 
+async def test_whoever_comes_or_goes_is_shown_at_once(
+    redis_server: RedisServer, node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    """A worker that serves is in the snapshot without waiting for the next one, and is gone from it as soon as it left."""
+    monkeypatch.setattr("scheduler.snapshot.INTERVAL_S", 3600.0)
+
+    async def shown_are(*worker_ids: str) -> None:
+        async with asyncio.timeout(15):
+            while True:
+                data = await snapshots.read_snapshot(node, PARTITION, bound_s=1)
+                if data and sorted(w.worker_id for w in decode_status(data).workers) == [
+                    *worker_ids
+                ]:
+                    return
+                await asyncio.sleep(0.02)
+
+    async with scheduling(redis_server.url) as scheduler, serving(node):
+        async with working(FakeWorker("w1"), scheduler.address):
+            await shown_are("w1")
+            async with working(FakeWorker("w2", "i2"), scheduler.address):
+                await shown_are("w1", "w2")
+            await shown_are("w1")
+        await shown_are()
+
+
 async def test_one_process_leads_several_partitions(redis_server: RedisServer, node: Node):
     """Two partitions in one scheduler: each new worker goes to the partition that has fewest."""
     workers = [FakeWorker("w1"), FakeWorker("w2", "i2")]

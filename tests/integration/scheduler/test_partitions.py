@@ -68,6 +68,36 @@ async def test_an_idle_worker_goes_to_the_longest_backlog(redis_server: RedisSer
         await eventually_empty(node)
 
 
+async def test_an_idle_worker_stays_where_it_is_unless_it_may_run_what_waits(
+    redis_server: RedisServer, node: Node
+):
+    """A backlog of another revision does not move it; one request of its own does."""
+    busy = FakeWorker("w1", max_seqs=1, step_s=0.01)
+    idle = FakeWorker("w2", "i2", fingerprint="fp2", revision="r2")
+    async with (
+        scheduling(redis_server.url, partitions=2) as scheduler,
+        serving(node) as gateway,
+        working(busy, scheduler.address),
+    ):
+        await leaders_become(node, [scheduler.address] * 2)
+        await busy.until(lambda w: w.is_welcome)
+        async with working(idle, scheduler.address):
+            await idle.until(lambda w: w.is_welcome)
+            (at,) = _welcomed_at(busy)
+            assert _welcomed_at(idle) == [1 - at]
+            ids = {(n,): await gateway.admit((n,), 60, partition=at) for n in range(6)}
+            await _all_as_expected(gateway, ids, 60)
+            assert _welcomed_at(idle) == [1 - at]
+            wanted = await gateway.admit((7,), 5, partition=at, revision="r2")
+            await _all_as_expected(gateway, {(7,): wanted}, 5)
+            assert _welcomed_at(idle) == [1 - at, at]
+            assert _welcomed_at(busy) == [at]
+
+
+def _welcomed_at(worker: FakeWorker) -> list[int]:
+    return [m.welcome.partition for m in worker.received if m.HasField("welcome")]
+
+
 async def test_one_worker_serves_two_partitions_in_turn(redis_server: RedisServer, node: Node):
     """Though it always has work where it is, what waits in the other partition gets its turn."""
     worker = FakeWorker(max_seqs=2, step_s=0.01)
@@ -78,7 +108,7 @@ async def test_one_worker_serves_two_partitions_in_turn(redis_server: RedisServe
     ):
         await leaders_become(node, [scheduler.address] * 2)
         await worker.until(lambda w: w.is_welcome)
-        at = next(m.welcome.partition for m in worker.received if m.HasField("welcome"))
+        at = _welcomed_at(worker)[0]
         long = [await gateway.admit((n,), 3000, partition=at) for n in range(2)]
         other = await gateway.admit((7,), 5, partition=1 - at)
         progress = await gateway.ended(other)

@@ -72,7 +72,7 @@ async def test_what_a_dead_scheduler_left_is_settled(redis_server: RedisServer, 
     gateway = FakeGateway(node)
     request_id = await admit(gateway, node)
     owned = await own_by(node, "gone", request_id)
-    await asyncio.wait_for(_finish(node, request_id, owned.epoch), scaled(5))
+    await asyncio.wait_for(_finish(node, request_id, owned.epoch), scaled(60))
     assert (await use_of(node, "t", bound_s=5)).open_requests == 1
     async with scheduling(redis_server.url):
         await eventually_empty(node)

@@ -1,7 +1,11 @@
 """What reaches a terminal, and what reaches a pipe."""
 
 import io
+import threading
 
+import pytest
+
+from headrace.cli import waiting
 from headrace.cli.terminal import Terminal
 
 
@@ -36,3 +40,27 @@ def test_input_that_is_piped_keeps_its_line_ends() -> None:
     given = b"one\r\ntwo\rthree\n\nfour"
     piped = io.TextIOWrapper(io.BytesIO(given), encoding="utf-8")
     assert Terminal(piped, io.StringIO(), io.StringIO()).read_all().encode() == given
+
+
+class _Noted(io.StringIO):
+    """Tells when something was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_written = threading.Event()
+
+    def flush(self) -> None:
+        self.is_written.set()
+
+
+def test_a_long_wait_is_spoken_of_and_a_short_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, and by what was waited for first."""
+    error = _Noted()
+    with waiting.Waiting(Terminal(io.StringIO(), io.StringIO(), error)) as wait:
+        wait.begin("looking for one thing")
+        wait.end()
+        monkeypatch.setattr(waiting, "AFTER_S", 0.0)
+        wait.begin("looking for another")
+        wait.begin("looking for a third")
+        assert error.is_written.wait(60)
+    assert error.getvalue() == "headrace: looking for another\n"

@@ -112,10 +112,16 @@ def test_everything_wrong_is_reported_together():
     """One attempt is enough to see all mistakes, whatever their kind and source."""
     problems = problems_of(
         ["--metrics-port=70000", "--eager=perhaps", "--names", "--colour", "green", "--bogus"],
-        {"HEADRACE_RATIO": "nan", "HEADRACE_DEPTH": "-1", "HEADRACE_QEUE_LIMIT": "5"},
+        {
+            "HEADRACE_RATIO": "nan",
+            "HEADRACE_DEPTH": "-1",
+            "HEADRACE_QEUE_LIMIT": "5",
+            "HEADRACE_NONSENSE": "1",
+        },
     )
     text = "\n".join(problems)
-    assert len(problems) == 9, text
+    assert len(problems) == 10, text
+    assert "HEADRACE_NONSENSE: no service knows this name" in problems, "nothing is near"
     for part in (
         "--metrics-port: must be between 0 and 65535",
         "--eager: 'perhaps' is neither",

@@ -21,6 +21,7 @@ BIN = Path(sys.executable).parent
 DOCKERFILES = sorted((ROOT / "deploy/docker").glob("*.Dockerfile"))
 COMPOSE = ROOT / "deploy/compose/compose.yaml"
 ENCRYPTION = ROOT / "deploy/compose/encryption.yaml"
+GPU = ROOT / "deploy/compose/gpu.yaml"
 SETTINGS: dict[str, type] = {
     "headrace-gateway": GatewaySettings,
     "headrace-scheduler": SchedulerSettings,
@@ -53,7 +54,14 @@ def test_dockerfile(file: Path):
         known.add(HTTP_PORT)
     assert exposed == known
     assert "USER 10001" in text
-    assert "--constraint deploy/constraints.txt" in text
+    # Whatever is installed is pinned, and torch, which comes alone, by its own specification.
+    for command in re.findall(r"bin/pip install ([^&\n]+)", text):
+        assert (
+            command.startswith("--no-deps ${TORCH_FLAGS}")
+            or "--constraint deploy/constraints.txt" in command
+        )
+        assert "--no-build-isolation" in command or "./protos" not in command
+    assert re.search(r"^setuptools==", (ROOT / "deploy/constraints.txt").read_text(), re.MULTILINE)
 
 
 def services() -> dict[str, Any]:
@@ -63,13 +71,35 @@ def services() -> dict[str, Any]:
 def test_compose_fits_its_schema():
     """By the published schema of compose files."""
     done = subprocess.run(
-        [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE, ENCRYPTION],
+        [
+            BIN / "check-jsonschema",
+            "--builtin-schema",
+            "vendor.compose-spec",
+            COMPOSE,
+            ENCRYPTION,
+            GPU,
+        ],
         check=False,
         capture_output=True,
         text=True,
         timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_compose_builds_exists():
+    """Each image is built from a stage and with arguments that its Dockerfile has; others are added to services that are there."""
+    for name, service in services().items():
+        build = service.get("build")
+        if build is None:
+            continue
+        text = (COMPOSE.parent / build["context"] / build["dockerfile"]).read_text()
+        assert build.get("target", "worker") in re.findall(
+            r"^FROM \S+ AS (\S+)$", text, re.MULTILINE
+        ), name
+        assert build.get("args", {}).keys() <= set(re.findall(r"^ARG (\w+)", text, re.MULTILINE))
+    for beside in (ENCRYPTION, GPU):
+        assert yaml.safe_load(beside.read_text())["services"].keys() <= services().keys()
 
 
 def test_compose_settings_and_files_exist():

@@ -87,6 +87,7 @@ ROWS = [
         409,
     ),
     (errors.InternalFailure("x" * 9_000, reason="POISON_REQUEST"), "INTERNAL", set(), 500),
+    (errors.Aborted("read nothing", reason="READER_TOO_SLOW"), "ABORTED", set(), 503),
     (errors.Cancelled("gone", reason="CANCELLED"), "CANCELLED", set(), 499),
 ]
 

@@ -4,6 +4,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from gateway.draft import ChatMessage, ChatPrompt, ConstraintDraft, SamplingDraft, StopDraft
 from gateway.flatten import draft_of
+from gateway.validation.fields import MAX_MESSAGES
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 
@@ -55,6 +56,14 @@ def test_chat() -> None:
     draft = draft_of(pb.GenerateRequest(prompt=gen.Prompt(chat=chat)))
     assert isinstance(draft.prompt.form, ChatPrompt)
     assert not draft.prompt.form.add_generation_prompt
+
+
+def test_of_a_flood_of_messages_no_more_than_tell_that_it_is_one() -> None:
+    """A message of four megabytes holds two million empty ones, and everybody waits while they are made."""
+    chat = gen.ChatPrompt(messages=[gen.ChatMessage()] * (MAX_MESSAGES + 100))
+    form = draft_of(pb.GenerateRequest(prompt=gen.Prompt(chat=chat))).prompt.form
+    assert isinstance(form, ChatPrompt)
+    assert len(form.messages) == MAX_MESSAGES + 1
 
 
 def test_every_scalar_of_the_contract_has_a_place() -> None:

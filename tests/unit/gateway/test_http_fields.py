@@ -4,15 +4,22 @@ import inspect
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from openai.resources.chat.completions import Completions as Chat
 from openai.resources.completions import Completions
+from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageParam
+from openai.types.chat.chat_completion_stream_options_param import (
+    ChatCompletionStreamOptionsParam,
+)
 
 from common.errors import FieldViolation, InvalidRequest, NotImplementedYet
 from gateway.http.errors import RefusedAsSent, body_of
+from gateway.http.json_values import parse_object
+from gateway.http.neutral_fields import NEUTRAL_MESSAGE, NEUTRAL_STREAM_OPTIONS
 from gateway.http.openapi import document
-from gateway.http.request_forms import CHAT, COMPLETION, NATIVE, Form, read_request
+from gateway.http.request_forms import CHAT, COMPLETION, NATIVE, TOKENIZE, Form, read_request
 from headrace.v1 import generation_pb2 as gen
 
 _DOCUMENT = Path(__file__).parents[3] / "docs" / "api.md"
@@ -31,6 +38,17 @@ def test_every_field_of_openai_is_decided(form: Form, create: object) -> None:
     """What OpenAI's own client can send is supported or refused by its name, never unknown."""
     names = set(inspect.signature(create).parameters) - _NOT_FIELDS  # type: ignore[arg-type]
     assert names - known(form) == set()
+
+
+def test_every_member_of_openais_messages_and_options_is_decided() -> None:
+    """Also inside of fields."""
+    members = {
+        name for kind in get_args(ChatCompletionMessageParam) for name in kind.__annotations__
+    }
+    members |= ChatCompletionMessage.model_fields.keys()
+    assert members - {"role", "content", "name"} == NEUTRAL_MESSAGE.keys()
+    options = ChatCompletionStreamOptionsParam.__annotations__.keys()
+    assert options - {"include_usage"} == NEUTRAL_STREAM_OPTIONS.keys()
 
 
 @pytest.mark.parametrize(("form", "label"), [(CHAT, "chat"), (COMPLETION, "completions")])
@@ -133,6 +151,72 @@ def test_an_unknown_field_keeps_the_name_that_was_sent() -> None:
     told = json.loads(body_of(caught.value, COMPLETION.rename))["error"]
     assert {one["field"] for one in told["violations"]} == {"timeout", "constraint"}
     assert "timeout: is not a known field" in told["message"]
+
+
+MANY = 5_000
+LONG_ONES: list[tuple[Form, dict[str, object], str]] = [
+    (COMPLETION, {"stop": [7] * MANY}, "stop"),
+    (COMPLETION, {"stop_token_ids": ["x"] * MANY}, "stop_token_ids"),
+    (COMPLETION, {"choice": [7] * MANY}, "choice"),
+    (COMPLETION, {"logit_bias": {f"x{n}": "x" for n in range(MANY)}}, "logit_bias"),
+    (COMPLETION, {"metadata": {f"x{n}": 7 for n in range(MANY)}}, "metadata"),
+    (COMPLETION, {"prompt": [{}] * MANY}, "prompt"),
+    (CHAT, {"messages": [{}] * MANY}, "messages"),
+    (CHAT, {"messages": [{"role": "user", "content": [7] * MANY}]}, "messages[0].content"),
+    (CHAT, {"messages": [{"role": "user", **{f"x{n}": 7 for n in range(MANY)}}]}, "messages[0]"),
+]
+
+
+@pytest.mark.parametrize(("form", "fields", "name"), LONG_ONES)
+def test_a_long_list_is_no_weapon(form: Form, fields: dict[str, object], name: str) -> None:
+    """What is longer than it may be is refused for that and not looked into, while everybody waits (B07)."""
+    whole = {"prompt": "x"} if form is COMPLETION else {"messages": []}
+    with pytest.raises(RefusedAsSent) as caught:
+        read_request(form, {"model": "m", **whole, **fields})
+    assert {one.field for one in caught.value.violations} - {"messages[0].role"} == {name}
+
+
+def test_a_body_of_a_thousand_fields_is_not_looked_into() -> None:
+    """It is no request, whatever they are called."""
+    with pytest.raises(InvalidRequest) as caught:
+        parse_object(json.dumps({f"x{n}": 7 for n in range(MANY)}).encode())
+    assert [one.field for one in caught.value.violations] == ["body"]
+
+
+def test_fields_of_another_path_are_told_from_those_nobody_knows() -> None:
+    """And what serves in their place is named."""
+    told = {}
+    for form, body in (
+        (NATIVE, {"prompt": "x", "user": "me", "tools": [], "no_such": 1}),
+        (TOKENIZE, {"prompt": "x", "stream": True}),
+        (CHAT, {"messages": [], "stream": True, "stream_options": {"include_obfuscation": True}}),
+    ):
+        with pytest.raises(RefusedAsSent) as caught:
+            read_request(form, {"model": "m", **body})
+        told |= {one.field: one.description for one in caught.value.violations}
+    assert told == {
+        "user": "is not supported here: use labels",
+        "tools": "is not supported here",
+        "no_such": "is not a known field",
+        "stream": "is not supported here",
+        "stream_options.include_obfuscation": "is not supported",
+    }
+
+
+def test_a_message_goes_back_as_it_came() -> None:
+    """With what is null or empty in it, as OpenAI's client has it; what asks for something is refused by its name."""
+    nothing = ChatCompletionMessage(role="assistant", content="hello").model_dump()
+    assert {"refusal", "audio", "tool_calls", "function_call", "annotations"} <= nothing.keys()
+    body = {"model": "m", "messages": [nothing, {**nothing, "tool_calls": []}]}
+    said = read_request(CHAT, body).request.prompt.chat.messages
+    assert [one.content for one in said] == ["hello", "hello"]
+    body = {"model": "m", "messages": [{**nothing, "tool_calls": [{}], "tool_call_id": "1"}]}
+    with pytest.raises(RefusedAsSent) as caught:
+        read_request(CHAT, body)
+    assert [(one.field, one.description) for one in caught.value.violations] == [
+        ("messages[0].tool_call_id", "is not supported"),
+        ("messages[0].tool_calls", "is not supported"),
+    ]
 
 
 def test_an_echo_with_log_probabilities_has_the_prompts() -> None:

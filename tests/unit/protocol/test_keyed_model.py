@@ -16,7 +16,7 @@ from tests.unit.protocol.keyed import (
     steps,
 )
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 class State(NamedTuple):

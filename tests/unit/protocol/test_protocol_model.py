@@ -6,7 +6,7 @@ from tests.unit.protocol.explore import Violation, explore
 from tests.unit.protocol.scope import Mutation, Scope
 from tests.unit.protocol.scopes import MUTANTS, SCOPES
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES.keys())

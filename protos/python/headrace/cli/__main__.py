@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.envi
     try:
         return _run(arguments, terminal, environ)
     except HeadraceError as error:
-        terminal.note(error_line(error, arguments.target))
+        terminal.note(error_line(error, arguments))
         return exit_code(error)
     except UsageError as error:
         terminal.note(f"headrace: {error}")

@@ -5,19 +5,26 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 
+from headrace.cli.interrupts import interruptible
 from headrace.cli.terminal import Terminal
-from headrace.client import TokenStream
+from headrace.cli.waiting import Waiting
+from headrace.client import HeadraceError, TokenStream
 from headrace.v1 import generation_pb2 as gen
 
 
 class Answer:
     """Follows a stream to its end, or until it is interrupted."""
 
-    def __init__(self, terminal: Terminal, stream: TokenStream, *, stats: bool) -> None:
-        """``stats`` prints ids as soon as they are known, and the figures at the end."""
+    def __init__(
+        self, terminal: Terminal, stream: TokenStream, *, stats: bool, target: str
+    ) -> None:
+        """``stats`` prints ids as soon as they are known, and the figures at the end; ``target`` is told of where it is looked for."""
         self._terminal = terminal
         self._stream = stream
         self._stats = stats
+        self._target = target
+        self._waiting = Waiting(terminal)
+        stream.on_break = self._note_break
         self._started = time.monotonic()
         self._accepted_s: float | None = None
         self._taken_up_s: float | None = None
@@ -31,7 +38,8 @@ class Answer:
     def show(self) -> None:
         """Writes the text piece by piece, and the figures also when the request fails on the way."""
         try:
-            with self._stream:
+            with self._stream, self._waiting, interruptible(self._stream.close):
+                self._waiting.begin(f"looking for a gateway at {self._target}")
                 self._follow()
         except KeyboardInterrupt:
             self._is_interrupted = True
@@ -77,6 +85,7 @@ class Answer:
 
     def _follow(self) -> None:
         for event in self._stream:
+            self._waiting.end()
             match event.WhichOneof("event"):
                 case "accepted":
                     self._accepted_s = self._elapsed_s()
@@ -90,6 +99,11 @@ class Answer:
                     self._write(event.delta.text)
                 case "delta":
                     self._others[event.delta.index] += event.delta.text
+
+    def _note_break(self, error: HeadraceError) -> None:
+        self._waiting.begin(
+            f"the connection is lost ({error.code}); looking for a gateway at {self._target} to go on"
+        )
 
     def _write(self, text: str) -> None:
         if self._first_token_s is None:

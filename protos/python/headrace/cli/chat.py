@@ -43,14 +43,14 @@ def _exchange(
     options = generation_options(arguments, model)
     try:
         stream = client.stream([*conversation, question], timeout_s=arguments.timeout, **options)
-        answer = Answer(terminal, stream, stats=arguments.stats)
+        answer = Answer(terminal, stream, stats=arguments.stats, target=arguments.target)
         try:
             answer.show()
         except KeyboardInterrupt:
             # What was said until then stays said; the next question may refer to it.
             terminal.note("(stopped)")
     except HeadraceError as error:
-        terminal.note(error_line(error, arguments.target))
+        terminal.note(error_line(error, arguments))
         return exit_code(error)
     except (ValueError, UnicodeError) as error:
         terminal.note(f"headrace: {error}")

@@ -1,5 +1,8 @@
 """How a command ends: its exit code, and the one line that says what went wrong."""
 
+import argparse
+
+from headrace.cli.flag_names import in_flags
 from headrace.client import HeadraceError
 
 OTHER, USAGE, NOT_FOUND, NOT_NOW, INTERRUPTED = 1, 2, 3, 4, 130
@@ -45,9 +48,10 @@ def exit_code(error: HeadraceError) -> int:
     return _BY_CODE.get(error.code, OTHER)
 
 
-def error_line(error: HeadraceError, targets: str) -> str:
+def error_line(error: HeadraceError, arguments: argparse.Namespace) -> str:
     """One line naming code, reason, refused fields and retry advice."""
-    line = f"headrace: {error}"
+    targets = arguments.target
+    line = in_flags(f"headrace: {error}", error, arguments)
     if error.code == "UNAVAILABLE" and not error.reason:
         # No server said this: nobody listens there.
         line += f"; is a gateway running at {targets}? (--target, HEADRACE_TARGET)"

@@ -47,7 +47,7 @@ def status(client: Client, arguments: argparse.Namespace, terminal: Terminal) ->
         # Models are all that who is no operator here may see; that is worth showing before the refusal.
         served = client.models()
         terminal.table(["MODEL", "WORKERS"], [(model.name, model.workers) for model in served])
-        terminal.note(error_line(error, arguments.target))
+        terminal.note(error_line(error, arguments))
         return 0
     if not queues:
         terminal.line("no model is served")
@@ -100,11 +100,12 @@ def _show_queues(queues: Sequence[admin.Queue], terminal: Terminal) -> None:
 
 def _show_workers(workers: Sequence[admin.Worker], terminal: Terminal) -> None:
     terminal.table(
-        ["WORKER", "MODEL", "RUNNING", "KV BLOCKS", "STATE"],
+        ["WORKER", "MODEL", "REVISION", "RUNNING", "KV BLOCKS", "STATE"],
         [
             (
                 worker.worker_id,
                 worker.model,
+                worker.model_revision,
                 f"{worker.num_running}/{worker.max_seqs}",
                 f"{worker.kv_blocks_used}/{worker.kv_blocks}",
                 "draining" if worker.draining else "serving",

@@ -1,4 +1,10 @@
-"""The client for asyncio."""
+"""The client for asyncio.
+
+What either client decides lives in modules that both use (`opening`, `following`, `retry`, `targets`, `cursor`). What is
+left here and in `aio_stream`, `aio_admin` and `aio_channels` beside their sync counterparts is where one awaits and the
+other blocks: Python has no code that does both, and either a loop in a thread behind the sync client or sources
+generated from one another would cost its users more than these lines do.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence

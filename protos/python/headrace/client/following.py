@@ -1,7 +1,7 @@
 """What a stream knows and decides, whether threads or asyncio read it: facts, deadline, continuation."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from headrace.client.connection import call_timeout_s
 from headrace.client.cursor import Cursor
@@ -25,6 +25,8 @@ class Following:
     ) -> None:
         """The time runs from now, over all calls that the stream may need."""
         self.trace = trace
+        self.on_break: Callable[[HeadraceError], object] | None = None
+        """Called with what broke the stream, each time before it is continued."""
         self._request = request
         self._cursor = cursor
         self._reattach = reattach
@@ -81,7 +83,10 @@ class Following:
         """The pause before going on after ``error``; None when the error is final."""
         if self._cursor.request_id is None and not self._is_repeatable(error):
             return None
-        return self._reattach.next_pause_s(error, self._left_s())
+        pause_s = self._reattach.next_pause_s(error, self._left_s())
+        if pause_s is not None and self.on_break is not None:
+            self.on_break(error)
+        return pause_s
 
     def _is_repeatable(self, error: HeadraceError) -> bool:
         """Whether the connection failed, and not a server, and a second request is the same one by its key."""

@@ -1,5 +1,6 @@
 """Who is served among tenants: by the plans, and by the counters' bound."""
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -158,3 +159,62 @@ def test_backlogged_tenants_never_drift_apart(stream, quantum, weight):
         queue.charge(NORMAL, picked[0], generated_tokens=generated)
         served = [queue.fairness.served(NORMAL, tenant) for tenant in "ab"]
         assert abs(served[0] - served[1]) <= largest + quantum
+
+
+_SLOTS = 3
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 300), st.integers(1, _SLOTS), st.integers(1, 40)),
+        min_size=1,
+        max_size=20,
+    ),
+    st.lists(
+        st.tuples(st.integers(1, 300), st.integers(1, _SLOTS), st.integers(1, 40)),
+        min_size=1,
+        max_size=20,
+    ),
+    st.integers(1, 500),
+    st.sampled_from([0.5, 1.0, 4.0]),
+)
+@settings(max_examples=25, deadline=None)
+def test_several_choices_keep_the_bound(of_a, of_b, quantum, weight):
+    """However many choices each asks for: a quantum, one prompt, and what all slots generate for one of them.
+
+    Who is behind gets the next place, though all of its choices must fit together and a smaller request would fit now.
+    """
+    queue = make_queue(
+        max_overtaken=0,
+        unbucketed_every=1,
+        overdue_every=10**9,
+        fairness_quantum_tokens=quantum,
+        tenant_weights={"a": weight},
+        patience_s=dict.fromkeys(Priority, 10**6),
+    )
+    everything = [*of_a, *of_b]
+    largest = max(one[0] for one in everything) + 2 * _SLOTS * max(one[2] for one in everything)
+    bound = largest / min(weight, 1.0) + quantum
+    streams = {"a": itertools.cycle(of_a), "b": itertools.cycle(of_b)}
+    numbers = itertools.count()
+    asked: dict[str, tuple[int, int]] = {}
+    running: dict[str, tuple[int, int]] = {}
+    for _ in range(60):
+        for tenant, stream in streams.items():
+            while queue.by_tenant.get(tenant, 0) < 3:
+                tokens, choices, left = next(stream)
+                request_id = f"{tenant}{next(numbers)}"
+                asked[request_id] = choices, left
+                queue.add(
+                    make_request(request_id, tenant=tenant, tokens=tokens, num_choices=choices)
+                )
+        used = sum(choices for choices, _ in running.values())
+        worker = make_worker(
+            free_seqs=_SLOTS - used, num_running=used, max_batch_tokens=10**4, kv_blocks=0
+        )
+        running |= {request_id: asked.pop(request_id) for request_id in carry_out(queue, worker)}
+        for request_id, (choices, _) in running.items():
+            queue.charge(NORMAL, request_id[0], generated_tokens=choices)
+        running = {name: (n, left - 1) for name, (n, left) in running.items() if left > 1}
+        served = [queue.fairness.served(NORMAL, tenant) for tenant in "ab"]
+        assert abs(served[0] - served[1]) <= bound

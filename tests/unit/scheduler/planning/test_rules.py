@@ -341,6 +341,7 @@ def test_every_kth_pick_is_for_what_is_overdue_longest():
     made = plan(queue, [make_worker()], 61.0)
     assert assigned(made) == ["n0", "n1", "normal", "n2", "n3", "batch", "n4", "n5"]
     assert made.assignments[0].picks[2].why == "overdue longest"
+    assert [pick.is_promoted for pick in made.assignments[0].picks][:3] == [False, False, True]
 
 
 def test_nobody_is_overdue_before_the_patience_of_its_class_is_over():

@@ -83,13 +83,30 @@ def test_every_step_keeps_its_promises(
 
 @pytest.mark.parametrize(("token_s", "prompts"), [(0.0, 63), (0.001, 50), (0.01, 16), (1e-6, 63)])
 def test_streams_wait_a_bounded_time_for_prompts(token_s: float, prompts: int) -> None:
-    """Beside a stream prompts get 50 ms of a step, and no less than two shares, however slow they are; alone, all of it."""
+    """Beside a stream prompts get 50 ms of a step, and no less than two shares, however slow they are."""
     pending = [sequence(40) for _ in range(10)]
     costs = StepCosts(token_s=token_s)
     stream, *others = plan_shares([sequence(9, 8), *pending], StepBudget(64), costs, max_share=8)
     assert (stream.num_tokens, sum(share.num_tokens for share in others)) == (1, prompts)
-    alone = plan_shares(pending, StepBudget(64), costs, max_share=8)
-    assert sum(share.num_tokens for share in alone) == 64
+
+
+@pytest.mark.parametrize(
+    ("pending", "granted"),
+    [
+        ([60], [60]),  # it ends with the step, and nobody waits
+        ([65], [20]),  # somebody may come meanwhile
+        ([60, 3], [17, 3]),
+        ([60, 60], [10, 10]),
+    ],
+)
+def test_prompts_keep_nobody_waiting_without_streams_either(
+    pending: list[int], granted: list[int]
+) -> None:
+    """A short prompt's first token does not wait for a step full of a long one; a prompt that is alone is done at once."""
+    prompts = [sequence(count) for count in pending]
+    costs = StepCosts(token_s=0.0025)
+    shares = plan_shares(prompts, StepBudget(64), costs, max_share=10)
+    assert [share.num_tokens for share in shares] == granted
 
 
 def test_share_shrinks_where_a_token_costs_more() -> None:

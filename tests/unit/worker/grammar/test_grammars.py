@@ -123,7 +123,7 @@ def test_what_cannot_be_read_is_refused_with_a_short_reason(kind, text):
         CompiledGrammar(VOCABULARY, constraint)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_what_costs_too_much_at_a_step_is_a_failure():
     """A small expression that stands for a huge one runs out of what a step may cost, over a real vocabulary."""
     folder = find_checkpoint(ModelSettings(), lambda _: None)

@@ -27,7 +27,7 @@ from worker.model.lean.four_bit import quantize
 from worker.model.lean.packing import PackedLinear
 from worker.model.lean.weights import interleaved
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 try:
     ISAS = instruction_sets()

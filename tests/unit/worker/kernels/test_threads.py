@@ -5,7 +5,7 @@ import pytest
 
 from worker.kernels.library import KernelsMissing, load
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 try:
     load()

@@ -14,7 +14,7 @@ from worker.kernels.library import KernelsMissing, load
 from worker.model.checkpoint import find_checkpoint
 from worker.model.load import load_model
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 try:
     load()

@@ -22,7 +22,7 @@ from worker.model.quiet_bitsandbytes import bitsandbytes
 from worker.model.runner import TorchRunner
 from worker.model.save_quantized import save_quantized
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 try:
     load()

@@ -29,7 +29,7 @@ from worker.model.lean.weights import load_weights
 from worker.model.load import load_model
 from worker.model.runner import TorchRunner
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 try:
     ISAS = instruction_sets()

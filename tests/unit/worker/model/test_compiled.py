@@ -14,7 +14,7 @@ from worker.model.errors import ModelRefused
 from worker.model.load import load_model
 
 pytestmark = [
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),  # torch's own use
 ]
 

@@ -21,7 +21,7 @@ from worker.loading import Loaded, load
 from worker.settings import SpeculationKind, WorkerSettings
 from worker.text.texts import Texts
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 PROMPTS = ("the mill ", "a wheel turns and turns and turns", "water")
 MAX_TOKENS = 24

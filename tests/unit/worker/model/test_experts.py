@@ -17,7 +17,7 @@ from worker.model.tiled_linear import TiledLinear
 from worker.quality.measure import weight_bytes
 from worker.quantize_command import quantize
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 def load(folder, how: Quantization):

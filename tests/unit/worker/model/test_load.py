@@ -27,7 +27,7 @@ from worker.model.errors import (
 from worker.model.load import load_model
 from worker.model.placement import choose_device
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def expected_tokens(model, prompt, max_tokens):
     return out[0, len(prompt) :].tolist()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", FAMILIES + MIXTURES)
 def test_greedy_tokens_equal_generate(family, tmp_path):
     """20 prompts that arrive one after another and share steps give exactly the tokens of generate."""

@@ -25,7 +25,7 @@ from worker.model.quantize import PlainLayers, replace_linears
 CPU, META = torch.device("cpu"), torch.device("meta")
 MODULES = ("model.embed_tokens", "model.layers", "model.norm", "model.rotary_emb", "lm_head")
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from worker.engine.runner import Draw, Drawn, Row, Scored, TokenScores
 from worker.model.load import load_model
 from worker.model.scoring import MOST_SCORED
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 TOKENS = torch.randint(VOCAB_SIZE, (150,), generator=torch.Generator().manual_seed(1)).tolist()
 GREEDY = Draw(SamplingParams(seed=0, temperature=0.0), 0, len(TOKENS), num_top=3)

@@ -19,7 +19,7 @@ from worker.kernels.library import KernelsMissing, instruction_sets
 from worker.model.load import load_model
 from worker.sampling.sampler import sample
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 LEAN = ("llama", "qwen2-window", "qwen3")
 KINDS = [(RunnerKind.GENERIC, family) for family in FAMILIES + MIXTURES]

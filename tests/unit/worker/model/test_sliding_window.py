@@ -30,7 +30,7 @@ SEEN_BLOCKS = WINDOW // BLOCK + 2
 PROMPTS = (10, 24, 30, 45)
 LIMITS = EngineLimits(8, 64, 32, 400, frozenset(), window_tokens=WINDOW)
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def loaded(kind: RunnerKind, folder) -> LoadedModel:

@@ -22,7 +22,7 @@ from worker.model.load import load_model
 from worker.model.save_gptq import calibration_of
 from worker.quantize_command import quantize
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 FORMATS = [
     (Quantization.INT8, ()),

@@ -20,7 +20,7 @@ from worker.quality.measure import (
     weight_bytes,
 )
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

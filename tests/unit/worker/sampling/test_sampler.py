@@ -71,7 +71,7 @@ MORE_PARAMS = st.builds(
 )
 
 
-@pytest.mark.timeout(scaled(60))
+@pytest.mark.timeout(scaled(600))
 @settings(deadline=None, max_examples=15)
 @given(st.lists(PARAMS | MORE_PARAMS, min_size=1, max_size=8), st.integers(0, 1000), st.booleans())
 def test_a_row_draws_the_same_token_in_every_batch(sample, params, seed, ties):

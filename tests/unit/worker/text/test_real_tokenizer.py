@@ -16,7 +16,7 @@ from worker.engine.model_settings import ModelSettings
 from worker.model.checkpoint import find_checkpoint
 from worker.text.texts import Texts
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 LANGUAGES = {
     "German": "Die Mühle größtenteils über dem Fluß – „schön“!",

@@ -820,6 +820,7 @@ class WorkerStatus(_message.Message):
     BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     LAST_STEP_AGE_MS_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Its id."""
     incarnation: _builtins.str
@@ -840,6 +841,8 @@ class WorkerStatus(_message.Message):
     """Takes no new work."""
     last_step_age_ms: _builtins.int
     """Age of its last finished step."""
+    fingerprint: _builtins.str
+    """Names its numerics: what has started elsewhere goes on only on an equal one."""
     def __init__(
         self,
         *,
@@ -853,10 +856,11 @@ class WorkerStatus(_message.Message):
         block_size: _builtins.int = ...,
         draining: _builtins.bool = ...,
         last_step_age_ms: _builtins.int = ...,
+        fingerprint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "draining", b"draining", "incarnation", b"incarnation", "kv_blocks", b"kv_blocks", "kv_blocks_used", b"kv_blocks_used", "last_step_age_ms", b"last_step_age_ms", "max_seqs", b"max_seqs", "model_revision", b"model_revision", "num_running", b"num_running", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "draining", b"draining", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "kv_blocks", b"kv_blocks", "kv_blocks_used", b"kv_blocks_used", "last_step_age_ms", b"last_step_age_ms", "max_seqs", b"max_seqs", "model_revision", b"model_revision", "num_running", b"num_running", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1020,6 +1024,7 @@ class PartitionStatus(_message.Message):
     POSITIONS_FIELD_NUMBER: _builtins.int
     TOKENS_PER_S_FIELD_NUMBER: _builtins.int
     OLDEST_FIELD_NUMBER: _builtins.int
+    BACKLOGS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     partition: _builtins.int
@@ -1054,6 +1059,10 @@ class PartitionStatus(_message.Message):
     def oldest(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenRequest]:
         """The requests that are open longest, oldest first."""
 
+    @_builtins.property
+    def backlogs(self) -> _containers.RepeatedCompositeFieldContainer[Global___BacklogStatus]:
+        """What waits, by what it needs of a worker."""
+
     def __init__(
         self,
         *,
@@ -1069,11 +1078,46 @@ class PartitionStatus(_message.Message):
         positions: _abc.Iterable[Global___QueuePosition] | None = ...,
         tokens_per_s: _builtins.float = ...,
         oldest: _abc.Iterable[Global___OpenRequest] | None = ...,
+        backlogs: _abc.Iterable[Global___BacklogStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "drain_rate", b"drain_rate", "leader", b"leader", "model", b"model", "num_running", b"num_running", "observed_unix_ms", b"observed_unix_ms", "oldest", b"oldest", "partition", b"partition", "positions", b"positions", "tenants", b"tenants", "tokens_per_s", b"tokens_per_s", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backlogs", b"backlogs", "classes", b"classes", "drain_rate", b"drain_rate", "leader", b"leader", "model", b"model", "num_running", b"num_running", "observed_unix_ms", b"observed_unix_ms", "oldest", b"oldest", "partition", b"partition", "positions", b"positions", "tenants", b"tenants", "tokens_per_s", b"tokens_per_s", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PartitionStatus: _TypeAlias = PartitionStatus  # noqa: Y015
+
+@_typing.final
+class BacklogStatus(_message.Message):
+    """Waiting requests of one partition that need the same of a worker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    MODEL_REVISION_FIELD_NUMBER: _builtins.int
+    NUM_WAITING_FIELD_NUMBER: _builtins.int
+    OLDEST_AGE_MS_FIELD_NUMBER: _builtins.int
+    fingerprint: _builtins.str
+    """Equal numerics, for requests that have started; empty for others."""
+    model_revision: _builtins.str
+    """The model's revision; empty for any."""
+    num_waiting: _builtins.int
+    """How many."""
+    oldest_age_ms: _builtins.int
+    """How long the oldest one has waited."""
+    def __init__(
+        self,
+        *,
+        fingerprint: _builtins.str = ...,
+        model_revision: _builtins.str = ...,
+        num_waiting: _builtins.int = ...,
+        oldest_age_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "model_revision", b"model_revision", "num_waiting", b"num_waiting", "oldest_age_ms", b"oldest_age_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BacklogStatus: _TypeAlias = BacklogStatus  # noqa: Y015

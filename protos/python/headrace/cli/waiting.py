@@ -1,0 +1,45 @@
+"""Says what a command waits for, once it has waited long: silence looks as if it hung."""
+
+import threading
+from types import TracebackType
+from typing import Self
+
+from headrace.cli.terminal import Terminal
+
+AFTER_S = 2.0
+
+
+class Waiting:
+    """One wait at a time; what is over sooner is not spoken of."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        """Waits for nothing yet."""
+        self._terminal = terminal
+        self._timer: threading.Timer | None = None
+
+    def begin(self, what: str) -> None:
+        """Say ``what`` in a while, unless something else is waited for already."""
+        if self._timer is None:
+            self._timer = threading.Timer(AFTER_S, self._terminal.note, [f"headrace: {what}"])
+            # A command that ends does not wait for it.
+            self._timer.daemon = True
+            self._timer.start()
+
+    def end(self) -> None:
+        """It has come."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def __enter__(self) -> Self:
+        """Ends with the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Ends."""
+        self.end()
