@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def soak(kind: str, seed: int, duration_s: float, folder: Path, logs: list) -> int:
     """Run for so long; the exit status."""
-    runner = make_runner(kind, folder, POOL_TOKENS)
-    wide = make_runner(kind, folder, 4096)
-    bodies = draw_bodies(random.Random(seed), 60, wide)
+    runner, card = make_runner(kind, folder, POOL_TOKENS)
+    wide, _ = make_runner(kind, folder, 4096)
+    bodies = draw_bodies(random.Random(seed), 60, wide, card)
     tier = DiskTier(
         folder / "tier", "f", max_bytes=4 << 20, block_bytes=len(runner.blocks.read(0))
     )

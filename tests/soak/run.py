@@ -8,15 +8,18 @@ from dataclasses import dataclass, field, replace
 import psutil
 
 from common.domain import FinishReason
+from common.logprobs import Logprobs
 from tests.soak.bodies import LIMITS, Body
 from tests.support.engines import TEXTS
 from tests.support.fake_clock import FakeClock
+from tests.support.knowing import Knowing
 from worker.engine.block_store import PagedRunner
 from worker.engine.costs import StepCosts
 from worker.engine.engine import Engine
 from worker.engine.job import Ticket
 from worker.engine.lower_tier import LowerTier
 from worker.engine.report import SequenceOutput, StepReport
+from worker.engine.speculation import Speculation
 
 MIB = 1 << 20
 _GOOD = {FinishReason.STOP, FinishReason.LENGTH}
@@ -30,6 +33,7 @@ class _Open:
     attempt: int = 1
     tokens: dict[int, list[int]] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
+    scores: dict[int, list[Logprobs]] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
 
 
@@ -53,7 +57,14 @@ class Soak:
             LIMITS, swap_blocks=30, park_s=60.0, cache_ttl_s=300.0, window_tokens=window_tokens
         )
         costs = StepCosts(token_s=1.0, context_tokens=100, block_copy_s=10.0)
-        self.engine = Engine(runner, limits, TEXTS.text_of, self._clock, costs, lower)
+        texts = [
+            (*body.job.prompt_token_ids, *tokens)
+            for body in bodies
+            for tokens, _, _ in body.expected
+        ]
+        # A wrong guess may be what a row fails on, which must not hurt the right token before it.
+        guesses = Speculation(Knowing(texts, 0.7))
+        self.engine = Engine(runner, limits, TEXTS.text_of, self._clock, costs, lower, guesses)
         self._open: dict[str, _Open] = {}
         self._num_requests = 0
         self.counts: Counter[str] = Counter()
@@ -136,6 +147,8 @@ class Soak:
         self.counts["hits"] += report.cache.hit_tokens
         self.counts["evicted"] += len(report.cache.evicted)
         self.counts["loaded"] += report.cache.loaded_blocks
+        self.counts["guessed"] += report.guessed_tokens
+        self.counts["guessed right"] += report.accepted_tokens
         self.counts["tokens"] += sum(len(output.token_ids) for output in report.outputs)
 
     def _take(self, output: SequenceOutput) -> None:
@@ -145,6 +158,10 @@ class Soak:
         assert index not in one.finished
         one.tokens.setdefault(index, []).extend(output.token_ids)
         one.texts[index] = one.texts.get(index, "") + output.text
+        one.scores.setdefault(index, []).extend(output.logprobs)
+        if output.prompt_logprobs:
+            self.counts["scored prompts"] += 1
+            assert one.body.is_doomed or output.prompt_logprobs == one.body.prompt
         if output.finish is None:
             return
         one.finished.add(index)
@@ -159,12 +176,16 @@ class Soak:
             assert reason not in _GOOD, "a doomed request cannot end well"
             return
         assert reason is not FinishReason.ERROR, "a sound request failed"
-        tokens, text = one.body.expected[index]
+        tokens, text, scores = one.body.expected[index]
         got = tuple(one.tokens.get(index, ()))
+        got_scores = tuple(one.scores.get(index, ()))
         if reason in _GOOD:
-            assert (got, one.texts[index]) == (tokens, text), (one.body, index)
+            assert (got, one.texts[index], got_scores) == (tokens, text, scores), (one.body, index)
+            self.counts["grammars"] += one.body.job.grammar is not None
+            self.counts["scored"] += bool(scores)
         else:
             assert got == tokens[: len(got)], (one.body, index)
+            assert got_scores == scores[: len(got_scores)], (one.body, index)
 
 
 def resident_mib() -> float:

@@ -143,10 +143,18 @@ class DraftMachine(EngineMachine):
     has_draft = True
 
 
+class WindowDraftMachine(WindowMachine):
+    """Both: guesses behind texts whose beginnings are given back."""
+
+    has_draft = True
+
+
 HOW = settings(max_examples=40, stateful_step_count=30, deadline=None)
 EngineMachine.TestCase.settings = HOW
 WindowMachine.TestCase.settings = settings(HOW, max_examples=20)
 DraftMachine.TestCase.settings = settings(HOW, max_examples=20)
+WindowDraftMachine.TestCase.settings = settings(HOW, max_examples=20)
 TestEngine = EngineMachine.TestCase
 TestEngineWithWindow = WindowMachine.TestCase
 TestEngineWithDraft = DraftMachine.TestCase
+TestEngineWithWindowAndDraft = WindowDraftMachine.TestCase

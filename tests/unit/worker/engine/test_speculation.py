@@ -1,16 +1,13 @@
 """Speculation over the simulated runner, with guessers that know what comes, more or less."""
 
-import random
-from collections.abc import Iterable, Mapping, Sequence
-
 import pytest
 
 from common.domain import StopConditions
 from tests.support.engines import Outcomes, make_engine, make_job, run_all, run_alone
+from tests.support.knowing import Knowing
 from worker.engine.job import Job
 from worker.engine.lookup import LookupProposer
 from worker.engine.report import StepReport
-from worker.engine.sequence import Sequence as Text
 from worker.engine.speculation import MAX_GUESSES, Speculation
 from worker.engine.step_times import StepTimes
 
@@ -23,39 +20,6 @@ def jobs(temperature: float, stop: StopConditions = STOP, n: int = 1) -> list[Jo
         make_job(f"r{i}", prompt, stop=stop, temperature=temperature, seed=i, n=n)
         for i, prompt in enumerate(PROMPTS)
     ]
-
-
-class Knowing:
-    """Knows the texts as they come without speculation; guesses wrong now and then."""
-
-    kind = "knowing"
-    pool = None
-
-    def __init__(self, texts: Sequence[Sequence[int]], share_right: float) -> None:
-        self._texts = [list(text) for text in texts]
-        self._share_right = share_right
-        self._randomness = random.Random(3)
-
-    def ready(self, wanted: Mapping[Text, int]) -> dict[Text, int]:
-        return dict(wanted)
-
-    def propose(self, counts: Mapping[Text, int]) -> dict[Text, list[int]]:
-        return {text: self._guess(text.token_ids, count) for text, count in counts.items()}
-
-    def guess_s(self, num_texts: int) -> float:
-        return 0.0
-
-    def retain(self, texts: Iterable[Text]) -> None:
-        pass
-
-    def _guess(self, token_ids: Sequence[int], count: int) -> list[int]:
-        known = list(token_ids)
-        text = next(text for text in self._texts if text[: len(known)] == known)
-        guesses = text[len(known) : len(known) + count]
-        return [
-            guess if self._randomness.random() < self._share_right else (guess + 1) % 256
-            for guess in guesses
-        ]
 
 
 ROOM_FOR_FOUR = StepTimes(((1, ((0, 1.0), (3, 1.0), (4, 2.0))), (4, ((0, 1.0), (0.25, 5.0)))))
