@@ -1,4 +1,4 @@
-"""Checkpoints in GPTQ and AWQ, made here: the tokens are those of their numbers."""
+"""Checkpoints in GPTQ and AWQ, made here or by the worker: the tokens are those of their numbers."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from common.domain import Quantization
@@ -127,6 +128,7 @@ def run_beside_packages(code: str, *arguments: Path) -> str:
             **os.environ,
             "PYTHONPATH": f"{PACKAGES}{os.pathsep}{ROOT}",
             "TORCHDYNAMO_DISABLE": "1",
+            "GPTQMODEL_DISABLE_PACK_EXT": "1",  # as the worker's command does
         },
         capture_output=True,
         text=True,
@@ -136,13 +138,13 @@ def run_beside_packages(code: str, *arguments: Path) -> str:
     return run.stdout
 
 
-def greedy_beside_packages(folder: Path) -> list[list[int]]:
-    """As `greedy`, of a checkpoint that needs them."""
+def greedy_beside_packages(folder: Path, before: str = "", *arguments: Path) -> list[list[int]]:
+    """As `greedy`, of a checkpoint that needs them, behind what has to be done before."""
     code = (
-        "import json, sys; from pathlib import Path; from tests.system.test_gptq_awq import greedy\n"
+        f"import json, sys; from pathlib import Path; from tests.system.test_gptq_awq import greedy\n{before}\n"
         "print('TOKENS', json.dumps(greedy(Path(sys.argv[1]))))"
     )
-    lines = run_beside_packages(code, folder).splitlines()
+    lines = run_beside_packages(code, folder, *arguments).splitlines()
     (line,) = [line for line in lines if line.startswith("TOKENS ")]
     found: list[list[int]] = json.loads(line.removeprefix("TOKENS "))
     return found
@@ -153,3 +155,55 @@ def test_tokens_are_those_of_the_numbers(method: str, tmp_path: Path) -> None:
     """As from a plain checkpoint of these numbers."""
     made, twin = make_checkpoint(tmp_path, method, *METHODS[method])
     assert greedy_beside_packages(made) == greedy(twin, quantization=Quantization.NONE)
+
+
+def unpacked(path: Path) -> Packed:
+    """The numbers that a checkpoint in GPTQ's second form holds, by the names of plain layers."""
+    found = load_file(path)
+    plain = {name: tensor for name, tensor in found.items() if name.endswith("weight")}
+    for name in [name for name in found if name.endswith("qweight")]:
+        base = name.removesuffix("qweight")
+        shifts = torch.arange(0, 32, 4)
+        words = found[name].long() & 0xFFFFFFFF
+        steps = (words[:, None, :] >> shifts[None, :, None] & 15).reshape(-1, words.shape[1])
+        zeros = ((found[base + "qzeros"].long()[:, :, None] >> shifts) & 15).flatten(1)
+        groups = found[base + "g_idx"].long()
+        scales = found[base + "scales"].float()
+        del plain[name]
+        plain[base + "weight"] = ((steps - zeros[groups]) * scales[groups]).t().contiguous()
+    return plain
+
+
+def outputs(model: torch.nn.Module, token_ids: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        found: torch.Tensor = model(token_ids).logits
+    return found
+
+
+def test_a_text_is_what_the_worker_quantizes_by(tmp_path: Path) -> None:
+    """`quantize` writes what it serves, tokens of its numbers, nearer to the model than rounding alone on such texts."""
+    _, twin = make_checkpoint(tmp_path, "gptq", *METHODS["gptq"])
+    source = make_tiny_model("llama", tmp_path / "source")
+    text = tmp_path / "text"
+    text.write_text("The miller opened the sluice; the wheel turned all night. " * 120)
+    out = tmp_path / "out"
+    quantized = (
+        "from worker.quantize_command import quantize\n"
+        "out, source, text = sys.argv[1:]\n"
+        "assert quantize([source, out, '--quantization', 'gptq', '--calibration', text]) == 0"
+    )
+    tokens = greedy_beside_packages(out, quantized, source, text)
+    described = json.loads((out / "config.json").read_text())["quantization_config"]
+    assert (described["checkpoint_format"], described["group_size"]) == ("gptq_v2", GROUP)
+    same = shutil.copytree(source, tmp_path / "same")
+    save_file(unpacked(out / "model.safetensors"), same / "model.safetensors", {"format": "pt"})
+    assert tokens == greedy(same, quantization=Quantization.NONE)
+    read = transformers.AutoModelForCausalLM.from_pretrained
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    token_ids = tokenizer(text.read_text()[:300], return_tensors="pt").input_ids
+    wanted = outputs(read(source), token_ids)
+    by_text, by_rounding = (
+        float((outputs(read(folder), token_ids) - wanted).square().mean())
+        for folder in (same, twin)
+    )
+    assert by_text < by_rounding
