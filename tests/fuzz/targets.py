@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from google.protobuf.message import DecodeError
+from grpc import StatusCode
 from opentelemetry.sdk.resources import Resource
 
 from common.clock import monotonic_s
@@ -22,7 +23,7 @@ from gateway.access import Identity
 from gateway.caller import Caller
 from gateway.flatten import draft_of, prompt_of
 from gateway.http.json_values import parse_object
-from gateway.http.plain_messages import read_item
+from gateway.http.plain_messages import read_items
 from gateway.http.request_forms import CHAT, COMPLETION, NATIVE, TOKENIZE, read_request
 from gateway.model import Model, build_model
 from gateway.prepare import Preparation, Prepared
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 Target = Callable[[bytes], None]
 
 _MAX_STATUS_BYTES = 4096
+_INTERNAL, _ = StatusCode.INTERNAL.value
 _FORMS = (CHAT, COMPLETION, NATIVE, TOKENIZE)
 
 
@@ -86,7 +88,10 @@ class Requests:
             values = parse_object(body)
             number = path[0] % (len(_FORMS) + 1) if path else 0
             if number == len(_FORMS):
-                self._prepare(read_item(0, values, self._look))
+                asked_items, refused = read_items([values], self._look)
+                assert all(one["error"]["code"] != _INTERNAL for one in refused.values()), refused
+                for one in asked_items.values():
+                    self._prepare(one)
                 return
             asked = read_request(_FORMS[number], values, look=self._look)
         except HeadraceError as error:
