@@ -1,11 +1,40 @@
 """What may be said where on the command line."""
 
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 from headrace.cli.arguments import build_parser
 from headrace.cli.exits import UsageError
-from headrace.cli.options import generation_options
+from headrace.cli.options import generation_options, only_model
 from headrace.client.requests import build_request
+from headrace.v1 import inference_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from headrace.client import Client
+
+
+class Serving:
+    """A client of a server with models, named with the numbers of their workers."""
+
+    def __init__(self, **workers: int) -> None:
+        self._workers = workers
+
+    def models(self) -> list[pb.Model]:
+        return [pb.Model(name=name, workers=count) for name, count in self._workers.items()]
+
+
+@pytest.mark.parametrize("workers", [{"a": 1}, {"a": 2, "gone": 0}, {"a": 0}])
+def test_the_only_model_that_is_served_needs_no_name(workers: dict[str, int]):
+    """One whose workers have left does not stand beside it, unless there is nothing else."""
+    assert only_model(cast("Client", Serving(**workers))).name == "a"
+
+
+@pytest.mark.parametrize("workers", [{"a": 1, "b": 1}, {"a": 0, "b": 0}])
+def test_of_several_models_one_is_named(workers: dict[str, int]):
+    """Both are told."""
+    with pytest.raises(UsageError, match="--model: a, b"):
+        only_model(cast("Client", Serving(**workers)))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from headrace.v1 import inference_service_pb2 as pb
 
 
 def only_model(client: Client) -> pb.Model:
-    """The model that is meant when none is named."""
+    """The model that is meant when none is named: the only one with workers, or else the only one that is known."""
     models = client.models()
+    models = [model for model in models if model.workers] or models
     if not models:
         raise NothingServed("no model is served yet; start a worker")
     if len(models) > 1:
