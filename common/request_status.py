@@ -1,4 +1,4 @@
-"""The status of a request and the moves it may make: `LedRequest.move` checks them here, the Lua scripts repeat what must hold under races.
+"""The status of a request and the moves it may make; `LedRequest.move` and the scripts make them, the former checked here.
 
     QUEUED ──dispatch──▶ RUNNING ──▶ FINISHED | CANCELLED | EXPIRED | FAILED | DEAD
       ▲  │                  │

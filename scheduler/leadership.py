@@ -38,7 +38,7 @@ from scheduler.recount import Recount
 from scheduler.rules import planning_settings
 from scheduler.settings import SchedulerSettings
 from scheduler.settlements import Settlements
-from scheduler.snapshot import Snapshot, backlogs
+from scheduler.snapshot import Snapshot, num_waiting_for
 from scheduler.takeover import TakeoverReader
 from scheduler.telemetry import PartitionTelemetry
 from scheduler.tenant_weights import weights_of
@@ -208,8 +208,7 @@ class Leadership:
             self._led.telemetry.log.warning("stopping with writes in flight")
 
     def _backlog(self, kind: Kind) -> int:
-        found = backlogs(self._led.queue, self._led.clock())
-        return sum(one.num_waiting for one in found if kind.serves(one))
+        return num_waiting_for(self._led.queue, [kind], self._led.clock())
 
     def _holder(self, worker_id: str) -> WorkerSession | None:
         worker = self._led.workers.get(worker_id)

@@ -5,7 +5,7 @@ When workers come or go there is one at once: who has just been told that a work
 
 import asyncio
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from common import keys
 from common.domain import Priority
@@ -29,6 +29,7 @@ from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
 from scheduler.planning.open_order import order_of_service
 from scheduler.planning.queue import WaitingQueue
+from scheduler.worker_need import Kind
 
 INTERVAL_S = LENGTHS.snapshot_s
 NUM_POSITIONS = 100
@@ -139,6 +140,15 @@ def backlogs(queue: WaitingQueue, now_s: float) -> list[BacklogStatus]:
         )
         for key, lane in queue.lanes()
     ]
+
+
+def num_waiting_for(queue: WaitingQueue, kinds: Collection[Kind], now_s: float) -> int:
+    """How many requests wait that a worker of one of the ``kinds`` may run."""
+    return sum(
+        one.num_waiting
+        for one in backlogs(queue, now_s)
+        if any(kind.serves(one) for kind in kinds)
+    )
 
 
 class _Rate:

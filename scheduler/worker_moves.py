@@ -12,7 +12,7 @@ from common.wire.records import UndecodableError
 from common.wire.snapshot import PartitionStatus, decode_status
 from scheduler.led_partition import LedPartition
 from scheduler.led_worker import LedWorker
-from scheduler.snapshot import backlogs
+from scheduler.snapshot import num_waiting_for
 from scheduler.worker_need import SLICE_S, Fleet, Kind, Need, fleets_of, wanted_move
 from scheduler.worker_registry.doors import Doors
 
@@ -85,11 +85,7 @@ class WorkerMoves:
 
     def _own(self, workers: list[LedWorker]) -> Need:
         led, kinds = self._led, {one.kind for one in workers}
-        num_waiting = sum(
-            one.num_waiting
-            for one in backlogs(led.queue, led.clock())
-            if any(kind.serves(one) for kind in kinds)
-        )
+        num_waiting = num_waiting_for(led.queue, kinds, led.clock())
         return Need(led.partition, self._address, num_waiting, 0.0, len(workers))
 
     def _note_sessions(self) -> None:

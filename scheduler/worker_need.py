@@ -17,6 +17,7 @@ from typing import Protocol
 
 from common.domain import Partition
 from common.lengths import LENGTHS
+from scheduler.planning.waiting import LaneKey
 
 MOMENT_S = LENGTHS.snapshot_s
 SLICE_S = 5 * LENGTHS.snapshot_s
@@ -51,10 +52,8 @@ class Kind:
 
     def serves(self, backlog: Backlog) -> bool:
         """Whether it may run these requests."""
-        if backlog.fingerprint:
-            return backlog.fingerprint == self.fingerprint
-        wanted = backlog.model_revision
-        return not wanted or not self.model_revision or wanted == self.model_revision
+        lane = LaneKey(backlog.fingerprint or None, backlog.model_revision)
+        return lane.is_served_by(self.fingerprint, self.model_revision)
 
 
 @dataclass(frozen=True, slots=True)

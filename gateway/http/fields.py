@@ -1,6 +1,7 @@
 """Kinds of JSON fields (text, number, flag …): how each is read and placed in the message, and what its schema says.
 
-The tables made of them in `request_forms` feed the reader, the names in errors, the OpenAPI document and the test of docs/api.md.
+The tables made of them in `request_forms` feed the reader, the names in errors, the OpenAPI document and the test of
+docs/api.md.
 """
 
 from collections.abc import Callable, Mapping

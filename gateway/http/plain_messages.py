@@ -39,9 +39,9 @@ def outcome(index: int, found: pb.BatchGenerateResponse) -> dict[str, Any]:
     """What became of a request of a batch, with its fields under the names of the JSON."""
     violations = found.error.field_violations
     if violations:
-        named = [FieldViolation(NATIVE.rename(one.field), one.description) for one in violations]
-        for violation, name in zip(violations, named, strict=True):
-            violation.field = name.field
+        for one in violations:
+            one.field = NATIVE.rename(one.field)
+        named = [FieldViolation(one.field, one.description) for one in violations]
         found.error.message = InvalidRequest(named).message
     found.index = index
     return {"index": index, **plain(found)}

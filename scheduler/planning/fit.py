@@ -90,11 +90,8 @@ class WorkerView:
         return blocks
 
     def serves(self, lane: LaneKey) -> bool:
-        """Whether it may run requests of a lane: equal numerics once started, the revision that was asked for."""
-        fingerprint, revision = lane.fingerprint, lane.model_revision
-        if fingerprint is not None and fingerprint != self.fingerprint:
-            return False
-        return not revision or not self.model_revision or revision == self.model_revision
+        """Whether it may run requests of a lane."""
+        return lane.is_served_by(self.fingerprint, self.model_revision)
 
 
 class Room:

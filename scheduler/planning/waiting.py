@@ -13,6 +13,13 @@ class LaneKey(NamedTuple):
     model_revision: str
     alone: bool = False
 
+    def is_served_by(self, fingerprint: str, model_revision: str) -> bool:
+        """Whether such a worker may run them: equal numerics once started, the revision that was asked for."""
+        if self.fingerprint is not None and self.fingerprint != fingerprint:
+            return False
+        wanted = self.model_revision
+        return not wanted or not model_revision or wanted == model_revision
+
 
 @dataclass(frozen=True, slots=True)
 class WaitingRequest:

@@ -1,7 +1,6 @@
 """Says what a command waits for, once it has waited long: silence looks as if it hung."""
 
 import threading
-from types import TracebackType
 from typing import Self
 
 from headrace.cli.terminal import Terminal
@@ -35,11 +34,6 @@ class Waiting:
         """Ends with the block."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Ends."""
         self.end()

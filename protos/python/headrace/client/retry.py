@@ -1,7 +1,8 @@
 """Whether a call that failed is made again: only where the server says that it helps, and never twice the work.
 
-``generate`` of `client` and `aio_client` asks here, waits and calls again. A refusal by a full queue or a quota has accepted nothing. A call that ended unavailable may have been accepted all the
-same, so it is repeated only under an idempotency key, which makes one execution of both.
+``generate`` of `client` and `aio_client` asks here, waits and calls again. A refusal by a full queue or a quota has accepted
+nothing. A call that ended unavailable may have been accepted all the same, so it is repeated only under an idempotency key,
+which makes one execution of both.
 """
 
 import threading
