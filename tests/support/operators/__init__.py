@@ -31,11 +31,10 @@ def _install() -> None:
     """Installs what the lock file says, unless it is there already; with npm's cache in the environment, not at home."""
     if INSTALLED.exists() and INSTALLED.read_text() == LOCK.read_text():
         return
-    cache = os.environ.get("npm_config_cache", f"{sys.prefix}/npm-cache")
     subprocess.run(
         ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
         cwd=HERE,
-        env={**os.environ, "npm_config_cache": cache},
+        env={**os.environ, "npm_config_cache": f"{sys.prefix}/npm-cache"},
         check=True,
         timeout=240,
     )
