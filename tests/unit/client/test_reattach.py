@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.connection import Targets, call_timeout_s
+from common.grpc_options import public_server_options
+from common.lengths import LENGTHS
+from headrace.client.connection import CHANNEL_OPTIONS, Targets, call_timeout_s
 from headrace.client.errors import HeadraceError
 from headrace.client.reattach import Reattach, ReattachPolicy
 
@@ -72,3 +74,14 @@ def test_targets() -> None:
     assert Targets.of(["a", "b"]).after(1) == 0
     with pytest.raises(ValueError, match="at least one target"):
         Targets.of([])
+
+
+def test_a_dead_path_is_noticed_while_the_request_lives() -> None:
+    """Its gateway counts as gone within the lease at the earliest, and then there is the grace to come back elsewhere."""
+    options = dict(CHANNEL_OPTIONS)
+    noticed_ms = options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"]
+    assert options["grpc.http2.ping_timeout_ms"] == options["grpc.keepalive_timeout_ms"]
+    lives_s = LENGTHS.gateway_lease_s - LENGTHS.gateway_renewal_s + LENGTHS.orphan_grace_s
+    assert noticed_ms / 1000 + 3.0 < lives_s, "too little is left for finding another gateway"
+    allowed_ms = dict(public_server_options())["grpc.http2.min_ping_interval_without_data_ms"]
+    assert int(allowed_ms) < options["grpc.keepalive_time_ms"]
