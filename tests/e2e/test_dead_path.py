@@ -52,7 +52,7 @@ async def test_a_silent_gateway_is_left_in_time(way: str):
                 if way == "asleep":
                     stack.gateways[0].pause()
                 else:
-                    path.blackhole()
+                    path.blackhole(swallows_ends=True)
                 for got, expected in zip(await disturbed, await undisturbed, strict=True):
                     assert expected.error is None, expected.error
                     assert got.error is None, (got.request_id, got.error)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from common.grpc_options import public_server_options
 from common.lengths import LENGTHS
-from headrace.client.connection import CHANNEL_OPTIONS, Targets, call_timeout_s
+from headrace.client.connection import Targets, call_timeout_s, channel_options
 from headrace.client.errors import HeadraceError
 from headrace.client.reattach import Reattach, ReattachPolicy
 
@@ -55,6 +55,20 @@ def test_the_servers_wish_outranks_the_pause_and_the_deadline_both() -> None:
     assert Reattach.of(True).next_pause_s(later, 2.0) is None
 
 
+def test_little_time_is_used() -> None:
+    """A break shortly before the deadline is followed by another try; behind it the time is what was missing."""
+    reattach = Reattach.of(True)
+    pause_s = reattach.next_pause_s(GONE, 0.02)
+    assert pause_s is not None
+    assert pause_s <= 0.01
+    assert not reattach.lacked_time
+    assert reattach.next_pause_s(GONE, 0.001) is None
+    assert reattach.lacked_time
+    spent = Reattach(ReattachPolicy(max_attempts=0))
+    assert spent.next_pause_s(GONE, 0.001) is None
+    assert not spent.lacked_time
+
+
 def test_off_is_off() -> None:
     """No attempt at all."""
     assert Reattach.of(False).next_pause_s(GONE, None) is None
@@ -78,7 +92,7 @@ def test_targets() -> None:
 
 def test_a_dead_path_is_noticed_while_the_request_lives() -> None:
     """Its gateway counts as gone within the lease at the earliest, and then there is the grace to come back elsewhere."""
-    options = dict(CHANNEL_OPTIONS)
+    options = dict(channel_options(num_targets=2))
     noticed_ms = options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"]
     assert options["grpc.http2.ping_timeout_ms"] == options["grpc.keepalive_timeout_ms"]
     lives_s = LENGTHS.gateway_lease_s - LENGTHS.gateway_renewal_s + LENGTHS.orphan_grace_s
