@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz test-unit test-system full-size chaos soak check lint protos docs bench bench-peers sanitize clean
+.PHONY: help venv demo test fuzz test-unit test-system full-size chaos soak check lint protos locks docs bench bench-peers sanitize clean
 
 BIN := $(CURDIR)/.venv/bin
 # Without these, npm and the services would leave files in the home directory and beside the sources.
@@ -61,6 +61,10 @@ lint: venv ## format, lint, types, import rules, protos, list of modules
 
 protos: venv ## generate the stubs again
 	@PYTHON=$(BIN)/python protos/generate.sh
+
+locks: venv ## write the lock files of the images again (TORCH_CPU: a folder or page with torch's CPU wheel)
+	@$(BIN)/pip install --quiet uv==0.13.9
+	@UV=$(BIN)/uv UV_CACHE_DIR=$(CURDIR)/.venv/uv-cache TORCH_CPU="$(TORCH_CPU)" deploy/lock.sh
 
 docs: ## write the list of modules in docs/architecture.md again
 	@python3 deploy/module_list.py
