@@ -1,4 +1,4 @@
-"""``python -m tests.bench.tracing``: what tracing every request costs, with the simulated engine.
+"""``python -m tests.bench.tracing``: what tracing every request costs, with the simulated engine or the real model.
 
 Two stacks, one of which sends all its spans to a receiver that discards them, get the same load in turns. Prints the
 ratio of their throughputs and of the CPU time that a token costs the services, as medians over the rounds and between the
@@ -42,7 +42,9 @@ def discarding_receiver() -> Iterator[str]:
         server.stop(grace=None).wait(5)
 
 
-async def measure(stacks: list[Stack], rounds: int, concurrency: int) -> list[list[float]]:
+async def measure(
+    stacks: list[Stack], rounds: int, concurrency: int, requests: int
+) -> list[list[float]]:
     """Per stack: tokens per second, and CPU microseconds per token of all its processes, of each round."""
     rates: list[list[float]] = [[], []]
     cpu_us: list[list[float]] = [[], []]
@@ -50,16 +52,17 @@ async def measure(stacks: list[Stack], rounds: int, concurrency: int) -> list[li
         for place in (0, 1) if number % 2 else (1, 0):
             costs = Costs(stacks[place])
             async with AsyncClient(stacks[place].targets) as client:
-                workload = await make_workload(client, "sim")
+                (model,) = [model.name for model in await client.models()]
+                workload = await make_workload(client, model)
                 before = costs.cpu_s()
                 figures = await run_closed_loop(
-                    client, "sim", workload, concurrency=concurrency, requests=NUM_REQUESTS
+                    client, model, workload, concurrency=concurrency, requests=requests
                 )
                 after = costs.cpu_s()
                 spent_s = sum(after[name] - before[name] for name in after if name != "client")
             if number:  # the first round warms up
                 rates[place].append(figures.output_tokens_per_s)
-                cpu_us[place].append(spent_s * 1e6 / (NUM_REQUESTS * workload.output_tokens))
+                cpu_us[place].append(spent_s * 1e6 / (requests * workload.output_tokens))
     return [*rates, *cpu_us]
 
 
@@ -68,17 +71,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.tracing", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--concurrency", type=int, default=32)
+    parser.add_argument("--requests", type=int, default=NUM_REQUESTS, help="of each round")
     parser.add_argument("--step-ms", default="0", help="time of a simulated step")
+    parser.add_argument("--engine", choices=["model", "simulated"], default="simulated")
     options = parser.parse_args()
-    flags = [*SIMULATED, "--step-ms", options.step_ms]
+    simulated = [*SIMULATED, "--step-ms", options.step_ms]
+    flags = simulated if options.engine == "simulated" else []
     with (
         discarding_receiver() as address,
-        running_stack(worker_flags=flags) as plain,
+        running_stack(worker_flags=flags, ready_within_s=600) as plain,
         running_stack(
-            worker_flags=flags, environment={"HEADRACE_OTLP_ENDPOINT": address}
+            worker_flags=flags,
+            environment={"HEADRACE_OTLP_ENDPOINT": address},
+            ready_within_s=600,
         ) as traced,
     ):
-        found = asyncio.run(measure([plain, traced], options.rounds, options.concurrency))
+        found = asyncio.run(
+            measure([plain, traced], options.rounds, options.concurrency, options.requests)
+        )
     for name, without, with_tracing, best in (
         ("tokens/s", found[0], found[1], max),
         ("CPU µs per token", found[2], found[3], min),
