@@ -65,6 +65,7 @@ def test_a_second_signal_ends_a_child_that_does_not_listen(launch: Launch, tmp_p
     launcher.process.send_signal(signal.SIGTERM)
     log = data / "logs" / "worker-0.log"
     eventually(lambda: "does not listen" in log.read_text())
+    assert "stopping: open requests have 600 s to end" in launcher.said()
     assert launcher.stop() == 0
     assert not [name for name, pid in pids.items() if is_running(pid)]
 
