@@ -18,9 +18,10 @@ template <class Values>
 struct Codes4 {
   static constexpr size_t kGroupBytes = 1024 + 64;
   static constexpr bool kScalesRows = false, kWhole = true;
+  static constexpr int kRows = kMatmulRows;
 
   template <int ROWS, int COLUMNS>
-  static inline void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
+  static inline HK_INLINE void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
     const Codebook book = load_codebook(Values::kBook);
     D dots[ROWS][COLUMNS];
     repeat<ROWS>([&](auto r) HK_INLINE {

@@ -78,10 +78,11 @@ static inline HK_INLINE void load_columns(const uint8_t* w, W out[COLUMNS]) {
 struct Int8Rows {
   static constexpr size_t kGroupBytes = 2048;
   static constexpr bool kScalesRows = true, kWhole = true;
+  static constexpr int kRows = kMatmulRows;
 
   // Outputs from 16 * column on.
   template <int ROWS, int COLUMNS>
-  static inline void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
+  static inline HK_INLINE void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
     D dots[ROWS][COLUMNS];
     repeat<ROWS>([&](auto r) HK_INLINE {
       const int32_t* sums = in.sums + r * in.scale_stride * 2;
@@ -103,9 +104,10 @@ struct Int8Rows {
 struct Blocks8 {
   static constexpr size_t kBlockBytes = 1024 + 64, kGroupBytes = 2 * kBlockBytes;
   static constexpr bool kScalesRows = false, kWhole = true;
+  static constexpr int kRows = kMatmulRows;
 
   template <int ROWS, int COLUMNS>
-  static inline void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
+  static inline HK_INLINE void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
     for (int b = 0; b < 2; b++, w += kBlockBytes) {
       D dots[ROWS][COLUMNS];
       repeat<ROWS>([&](auto r) HK_INLINE {
@@ -132,9 +134,10 @@ struct Blocks8 {
 struct Blocks4 {
   static constexpr size_t kBlockBytes = 512 + 128, kGroupBytes = 2 * kBlockBytes;
   static constexpr bool kScalesRows = false, kWhole = false;
+  static constexpr int kRows = kSmallRows;
 
   template <int ROWS, int COLUMNS>
-  static inline void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
+  static inline HK_INLINE void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
     for (int b = 0; b < 2; b++, w += kBlockBytes) {
       Small dots[ROWS][COLUMNS];
       repeat<ROWS>([&](auto r) HK_INLINE { repeat<COLUMNS>([&](auto c) HK_INLINE { dots[r][c] = no_small(); }); });
@@ -177,8 +180,8 @@ struct Ahead {
 
   Ahead() : at(nullptr), end(nullptr), lines(0) {}
   // The tile at next, while rows are multiplied by another of its size; nothing lies behind all_end.
-  Ahead(const uint8_t* next, size_t bytes, const uint8_t* all_end, int groups, int rows) : Ahead() {
-    const int passes = (rows + kMatmulRows - 1) / kMatmulRows;
+  Ahead(const uint8_t* next, size_t bytes, const uint8_t* all_end, int groups, int rows, int rows_at_once) : Ahead() {
+    const int passes = (rows + rows_at_once - 1) / rows_at_once;
     // One pass uses a tile as it comes from memory, and has nothing to do meanwhile: the processor fetches well enough.
     if (passes < 2 || next >= all_end) return;
     at = next;
@@ -197,25 +200,24 @@ static inline void multiply(const Quantized& in, size_t first, int k, const uint
   const int groups = k / 64;
   F acc[ROWS][2];
   Operands<ROWS> operands;
-  for (int r = 0; r < ROWS; r++) acc[r][0] = acc[r][1] = zero();
+  repeat<ROWS>([&](auto r) HK_INLINE { acc[r][0] = acc[r][1] = zero(); });
   Group group = {in.q + first * k, k, nullptr, 0, in.scales + first * groups, groups, in.sums + first * groups * 2};
   for (int g = 0; g < groups; g++) {
     ahead.fetch();
     if (Format::kWhole) operands.take(group);
-    for (int column = 0; column < 2; column += kColumns)
-      Format::template add_group<ROWS, kColumns>(group, w, column, acc);
+    repeat<2 / kColumns>([&](auto i) HK_INLINE { Format::template add_group<ROWS, kColumns>(group, w, i * kColumns, acc); });
     w += Format::kGroupBytes;
     group.q += 64;
     group.scales++;
     group.sums += 2;
   }
-  for (int r = 0; r < ROWS; r++) {
+  repeat<ROWS>([&](auto r) HK_INLINE {
     store(out + r * 32, acc[r][0]);
     store(out + r * 32 + 16, acc[r][1]);
-  }
+  });
 }
 
-// ROWS at most kMatmulRows; chosen at run time for the last rows.
+// ROWS at most the format's; chosen at run time for the last rows.
 template <class Format, int ROWS>
 static inline void multiply_some(int rows, const Quantized& in, size_t first, int k, const uint8_t* w, Ahead& ahead,
                                  float* out) {
@@ -232,14 +234,14 @@ static inline void multiply_tile(const Quantized& in, size_t first, int count, i
   for (int done = 0, some; done < count; done += some) {
     // A small rest is shared with the rows before it.
     const int left = count - done;
-    some = left <= kMatmulRows ? left : left < 2 * kMatmulRows ? (left + 1) / 2 : kMatmulRows;
-    multiply_some<Format, kMatmulRows>(some, in, first + done, k, w, ahead, out + done * 32);
+    some = left <= Format::kRows ? left : left < 2 * Format::kRows ? (left + 1) / 2 : Format::kRows;
+    multiply_some<Format, Format::kRows>(some, in, first + done, k, w, ahead, out + done * 32);
   }
 }
 
-// Rows whose outputs are held before they go on; a multiple of kMatmulRows.
+// Rows whose outputs are held before they go on; a multiple of every tile's.
 static constexpr int kHeldRows = 24;
-static_assert(kHeldRows % kMatmulRows == 0, "only the last rows may be fewer than a tile's");
+static_assert(kHeldRows % kMatmulRows == 0 && kHeldRows % kSmallRows == 0, "only the last rows may be fewer than a tile's");
 
 static inline int held_rows(int left) { return left < kHeldRows ? left : kHeldRows; }
 
@@ -266,7 +268,8 @@ static inline void matmul_in(const Args& a, int item) {
     scale[c] = Format::kScalesRows ? load(a.linear->scales + column) : zero();
     if (a.linear->bias) bias[c] = load(a.linear->bias + column);
   }
-  Ahead ahead(w + tile_bytes, tile_bytes, a.linear->weights + n / 32 * tile_bytes, k / 64, part.last - part.first);
+  Ahead ahead(w + tile_bytes, tile_bytes, a.linear->weights + n / 32 * tile_bytes, k / 64, part.last - part.first,
+              Format::kRows);
   for (int first = part.first, count; first < part.last; first += count) {
     count = held_rows(part.last - first);
     alignas(64) float tile[kHeldRows * 32];
@@ -309,7 +312,7 @@ static inline void gate_up_in(const Args& a, int item) {
       const uint8_t* tile = w + i * tile_bytes;
       // The first rows bring the tiles, the others find them.
       Ahead ahead;
-      if (first == part.first) ahead = Ahead(tile + tile_bytes, tile_bytes, end, k / 64, count);
+      if (first == part.first) ahead = Ahead(tile + tile_bytes, tile_bytes, end, k / 64, count, Format::kRows);
       multiply_tile<Format>(a.in, first, count, k, tile, ahead, tiles[i]);
     }
     for (int r = 0; r < count; r++) {

@@ -9,6 +9,7 @@ static constexpr int kAttentionRows = 4;
 static constexpr int kValueParts = 2;
 static constexpr int kByteParts = 1;
 static constexpr int kMatmulRows = 4;  // eight registers of sums: of four rows and 16 outputs, or two and 32
+static constexpr int kSmallRows = 6;   // products of 4-bit weights need fewer registers beside the sums
 static constexpr int kMatmulSums = 4;
 static constexpr int kHeadRows = 1;
 

@@ -7,6 +7,7 @@ static constexpr int kAttentionRows = 6; // (query, head) pairs that share the l
 static constexpr int kValueParts = 4;    // vectors of output held at once
 static constexpr int kByteParts = 4;     // likewise, of values in bytes
 static constexpr int kMatmulRows = 6;  // all sums of a tile of 32 outputs have registers
+static constexpr int kSmallRows = 6;
 static constexpr int kMatmulSums = 12;
 static constexpr int kHeadRows = 6;
 

@@ -9,6 +9,7 @@ static constexpr int kAttentionRows = 2;
 static constexpr int kValueParts = 2;
 static constexpr int kByteParts = 2;
 static constexpr int kMatmulRows = 2;
+static constexpr int kSmallRows = 2;
 static constexpr int kMatmulSums = 4;
 static constexpr int kHeadRows = 1;
 
