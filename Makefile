@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz test-unit test-system chaos soak check lint protos docs bench bench-peers sanitize clean
+.PHONY: help venv demo test fuzz test-unit test-system full-size chaos soak check lint protos locks docs bench bench-peers sanitize clean
 
 BIN := $(CURDIR)/.venv/bin
 # Without these, npm and the services would leave files in the home directory and beside the sources.
@@ -32,6 +32,9 @@ test: venv ## the whole test suite, except what needs Debian packages or an acce
 chaos: venv ## faults of every kind under load, for MINUTES; SEED replays a run (CHAOS_FLAGS)
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(CHAOS_FLAGS)
 
+full-size: venv ## 1000 requests with one client id at once, 100,000 tiny ones: bounded in the suite, in full here
+	@HEADRACE_TEST_REDIS=bundled HEADRACE_TEST_SIZE=full $(BIN)/pytest -s tests/e2e/test_identity.py tests/e2e/test_many_small.py
+
 soak: venv ## one engine on a tiny pool, everything at once, for MINUTES (20); SEED replays, SOAK_FLAGS as --kind lean
 	@$(BIN)/python -m tests.soak $(if $(filter file,$(origin MINUTES)),,--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(SOAK_FLAGS)
 
@@ -58,6 +61,10 @@ lint: venv ## format, lint, types, import rules, protos, list of modules
 
 protos: venv ## generate the stubs again
 	@PYTHON=$(BIN)/python protos/generate.sh
+
+locks: venv ## write the lock files of the images again (TORCH_CPU: a folder or page with torch's CPU wheel)
+	@$(BIN)/pip install --quiet uv==0.13.9
+	@UV=$(BIN)/uv UV_CACHE_DIR=$(CURDIR)/.venv/uv-cache TORCH_CPU="$(TORCH_CPU)" deploy/lock.sh
 
 docs: ## write the list of modules in docs/architecture.md again
 	@python3 deploy/module_list.py

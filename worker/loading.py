@@ -101,7 +101,11 @@ def _load_model(settings: WorkerSettings, progress: Progress) -> Loaded:
     except ModelLoadError as error:
         raise CannotServe(f"--draft-model: {error}") from error
     costs = measure_costs(
-        model.runner, settings.max_batch_tokens, model.card.context_tokens, monotonic_s
+        model.runner,
+        settings.max_batch_tokens,
+        settings.max_seqs,
+        model.card.context_tokens,
+        monotonic_s,
     )
     return Loaded(model.runner, model.card, costs, speculation)
 

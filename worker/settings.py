@@ -77,7 +77,7 @@ class WorkerSettings(ServiceSettings, ClientTlsSettings):
     max_batch_tokens: int = setting(512, help="most tokens of one step", check=at_least(1))
     max_share_tokens: int | None = setting(
         None,
-        help="most tokens of one prompt in a step beside others; default a quarter of a step",
+        help="most tokens of one prompt in a step beside others, fewer where that takes long; default a quarter of a step",
         check=at_least(1),
     )
     block_size: int = setting(16, help="tokens per KV block", check=at_least(1))

@@ -1,7 +1,7 @@
 # Gateway and scheduler, without torch:
 #   docker build --file deploy/docker/service.Dockerfile --target gateway --tag headrace-gateway .
 #   docker build --file deploy/docker/service.Dockerfile --target scheduler --tag headrace-scheduler .
-# For builds that are the same tomorrow, give both images by digest; packages are pinned by deploy/constraints.txt.
+# What is installed is in deploy/docker/locks, with digests; for builds that are the same tomorrow, give both images by digest too.
 ARG BUILD_IMAGE=python:3.11-bookworm
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
@@ -10,16 +10,21 @@ FROM ${BUILD_IMAGE} AS source
 ENV CXX=false
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 SOURCE_DATE_EPOCH=0
 WORKDIR /src
-COPY deploy/constraints.txt deploy/constraints.txt
-# What builds the wheels is pinned as well: an isolated build would fetch the newest.
-RUN python -m venv /opt/headrace && /opt/headrace/bin/pip install --constraint deploy/constraints.txt setuptools
-COPY . .
+RUN python -m venv /opt/headrace
 
+# In each stage: what the lock file names, and nothing else (it has what builds wheels, too), then what is ours, for which
+# nothing may be fetched any more.
 FROM source AS build-gateway
-RUN /opt/headrace/bin/pip install --no-build-isolation --constraint deploy/constraints.txt ./protos '.[gateway]'
+COPY deploy/docker/locks/gateway.txt lock.txt
+RUN /opt/headrace/bin/pip install --require-hashes --only-binary :all: --requirement lock.txt
+COPY . .
+RUN /opt/headrace/bin/pip install --no-index --no-build-isolation ./protos '.[gateway]'
 
 FROM source AS build-scheduler
-RUN /opt/headrace/bin/pip install --no-build-isolation --constraint deploy/constraints.txt ./protos '.[scheduler]'
+COPY deploy/docker/locks/scheduler.txt lock.txt
+RUN /opt/headrace/bin/pip install --require-hashes --only-binary :all: --requirement lock.txt
+COPY . .
+RUN /opt/headrace/bin/pip install --no-index --no-build-isolation ./protos '.[scheduler]'
 
 FROM ${PYTHON_IMAGE} AS base
 ENV PATH=/opt/headrace/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

@@ -63,6 +63,7 @@ def plan(queue: WaitingQueue, workers: Sequence[WorkerView], now_s: float) -> Pl
     made.assign()
     picked = {pick.request_id for batch in made.batches.values() for pick in batch.picks}
     expired = {**expired, **queue.expire_waiting(picked, now_s)}
+    expired |= _unserved_reasons(queue, unserved, expired, has_workers=bool(serving))
     made.preempt(expired)
     num_left = len(queue) - len(picked) - len(expired) - len(refused) - len(given_up)
     queue.pace.look(now_s, is_backlogged=num_left > 0)
@@ -81,6 +82,21 @@ def plan(queue: WaitingQueue, workers: Sequence[WorkerView], now_s: float) -> Pl
         given_up,
         min(times, default=None),
     )
+
+
+def _unserved_reasons(
+    queue: WaitingQueue,
+    unserved: Sequence[tuple[LaneKey, Lane]],
+    expired: Mapping[str, str],
+    *,
+    has_workers: bool,
+) -> dict[str, str]:
+    """What the matter is with expired requests that nobody serves: it is not how long their prompts take."""
+    keys = {key for key, _ in unserved}
+    why = "no worker serves " + (
+        "what it needs: its revision or its numerics" if has_workers else "the model"
+    )
+    return {one: why for one in expired if queue.lane_key(one) in keys}
 
 
 def _refused(

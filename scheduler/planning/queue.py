@@ -144,6 +144,10 @@ class WaitingQueue:
         """A waiting request's number in the order of its coming."""
         return self._entries[request_id].number
 
+    def lane_key(self, request_id: str) -> LaneKey:
+        """What a waiting request needs of a worker."""
+        return self._entries[request_id].request.lane_key
+
     def num_before(self, entry: Entry) -> int:
         """About how many requests are served before this one as things stand."""
         return self._lanes[entry.request.lane_key].num_before(entry)

@@ -21,6 +21,8 @@ from tests.support.stack import Stack
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/prometheus/rules.yml"
+FIRED: set[str] = set()
+"""Every alert that a test has waited for and seen."""
 
 
 def alert_rules() -> list[dict[str, Any]]:
@@ -68,6 +70,7 @@ class Prometheus:
         except AssertionError as error:
             error.add_note(f"never fired: {sorted(missing)}; firing: {sorted(self.firing())}")
             raise
+        FIRED.update(alerts)
 
     def is_ready(self) -> bool:
         """Whether it answers queries; it listens earlier."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -11,7 +12,7 @@ from headrace.client import AsyncClient
 from tests.support.outcomes import TokenCount, collect
 from tests.support.polling import eventually
 from tests.support.processes import ServiceProcess
-from tests.support.prometheus import alert_rules, metrics_address, running_prometheus
+from tests.support.prometheus import FIRED, alert_rules, metrics_address, running_prometheus
 from tests.support.stack import SIMULATED, running_stack
 from tests.support.supervision import supervised
 
@@ -21,9 +22,18 @@ PROVOKED: set[str] = set()
 
 
 def provokes(*alerts: str):
-    """Marks what a test provokes; the last test compares with the rules."""
+    """Marks what a test provokes, and holds it to that: each was seen firing. The last test compares with the rules."""
     PROVOKED.update(alerts)
-    return lambda test: test
+
+    def held_to_it(test):
+        @functools.wraps(test)
+        async def checked():
+            await test()
+            assert FIRED.issuperset(alerts)
+
+        return checked
+
+    return held_to_it
 
 
 def asked(process: ServiceProcess, path: str) -> int:

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the running system: every expression of every panel and rule finds data there."""
+"""A real Prometheus scrapes the running system: every expression of every panel, rule and scaler finds data there."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ import pytest
 
 from deploy.grafana.boards import BOARDS
 from headrace.client import AsyncClient
+from tests.support.chart import EVERYTHING, manifests
 from tests.support.outcomes import collect
 from tests.support.prometheus import ROOT, RULES, Prometheus, alert_rules, running_prometheus
 from tests.support.stack import SIMULATED, running_stack
@@ -71,6 +72,16 @@ def rule_expressions() -> list[tuple[str, str]]:
     ]
 
 
+def scaling_expressions() -> list[tuple[str, str]]:
+    """What KEDA asks in the chart, for the model that is served here."""
+    return [
+        (one["metadata"]["name"], trigger["metadata"]["query"].replace('"default"', '"sim"'))
+        for one in manifests(EVERYTHING)
+        if one["kind"] == "ScaledObject"
+        for trigger in one["spec"]["triggers"]
+    ]
+
+
 async def load(client: AsyncClient) -> None:
     """More than fits, so that some of it is refused."""
     outcomes = await asyncio.gather(
@@ -96,9 +107,9 @@ def without_data(
 
 
 async def test_every_panel_and_every_rule_finds_data():
-    """No panel is empty and no rule looks at a name that does not exist, in a system under load."""
+    """No panel is empty and no rule or scaler looks at a name that does not exist, in a system under load."""
     with running_stack(**STACK) as stack, running_prometheus(stack) as prometheus:
-        expressions = panel_expressions() + rule_expressions()
+        expressions = panel_expressions() + rule_expressions() + scaling_expressions()
         assert len(expressions) > 60
         async with AsyncClient(stack.targets) as client:
             missing = expressions

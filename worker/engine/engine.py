@@ -76,7 +76,7 @@ class Engine:
     def step(self) -> StepReport:
         """One turn of the loop: who joins, what is computed, the computation, what came of it."""
         began_s = self._admit()
-        shares = self._plan()
+        shares = self._plan(began_s)
         results = self._run(shares)
         return self._settle(shares, results, began_s)
 
@@ -122,7 +122,7 @@ class Engine:
         self._num_submitted += 1
         sequences = [self._new_sequence(job, index) for index in job.choices]
         group = SequenceGroup(job, sequences, self._num_submitted)
-        self._roster.waiting.append(group)
+        self._roster.enter(group, self._clock())
         if job.failure is not None:
             _end(group, FinishReason.ERROR, job.failure)
         if not self._limits.fits_alone(group, self.pool):
@@ -183,12 +183,13 @@ class Engine:
             pass
         return now_s
 
-    def _plan(self) -> list[Share]:
+    def _plan(self, now_s: float) -> list[Share]:
         shares = plan_shares(
             self._roster.working_sequences,
             StepBudget(self._limits.max_batch_tokens),
             self._costs,
             max_share=self._limits.max_share_tokens,
+            expects_others=self._roster.expects_others(now_s),
         )
         # A block for each that runs stays free: nobody makes room for a guess.
         return self.speculation.fill_up(shares, self.pool.num_free - len(shares))

@@ -208,7 +208,7 @@ class KvMemory:
         num_found = len(found) * self.pool.block_size
         if sequence is first or num_found >= _prompt_to_share(sequence):
             sequence.blocks.begin_with(found)
-            sequence.num_computed = num_found
+            sequence.num_computed = sequence.num_found = num_found
             sequence.num_published = len(found)
             return
         # What it found of its own is the beginning of what the first holds.
@@ -233,7 +233,7 @@ class KvMemory:
             self.cache.publish(key, block_id)
             len_found = index + 1
         self._counts.loaded_blocks += len_found - first
-        sequence.num_computed = len_found * self.pool.block_size
+        sequence.num_computed = sequence.num_found = len_found * self.pool.block_size
         sequence.num_published = len_found
 
     def _count(self, group: SequenceGroup) -> None:

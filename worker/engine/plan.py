@@ -12,6 +12,11 @@ A share is at most ``max_share`` tokens at the beginning of a text, and fewer fu
 prompts together get what takes ``costs.MAX_WAIT_S``, and no less than two shares: one for the oldest, one for short
 prompts behind it. Only a prompt that is alone and ends with the step gets more: whoever decodes, is computed beside it or
 comes while it is computed waits for the step's end.
+
+A prompt that takes long (``costs.LONG_S``) gets less beside others that do not: the tokens that take what the decodes of
+the step take anyway, or one decode where there are none. So a step takes at most twice as long as without it, and it
+takes at most about twice as long as alone. Others who come every now and then are others too: who has to wait for a
+step's end is not here yet. Where there are only long ones a step keeps to ``costs.MAX_WAIT_S``, whatever a share takes.
 """
 
 from collections.abc import Iterable
@@ -19,7 +24,7 @@ from collections.abc import Sequence as Keys
 from dataclasses import dataclass
 
 from worker.engine.budget import StepBudget
-from worker.engine.costs import StepCosts
+from worker.engine.costs import MIN_CHUNK_TOKENS, StepCosts
 from worker.engine.runner import Row
 from worker.engine.sequence import Sequence
 
@@ -59,7 +64,12 @@ class Share:
 
 
 def plan_shares(
-    sequences: Iterable[Sequence], budget: StepBudget, costs: StepCosts, *, max_share: int
+    sequences: Iterable[Sequence],
+    budget: StepBudget,
+    costs: StepCosts,
+    *,
+    max_share: int,
+    expects_others: bool = False,
 ) -> list[Share]:
     """The next step's shares of ``sequences``, which come oldest first and have blocks for all that is ready."""
     granted: dict[Sequence, int] = {}
@@ -69,17 +79,29 @@ def plan_shares(
             granted[sequence] = budget.take(1)
         else:
             prefilling.append(sequence)
-    someone_decodes = bool(granted)
-    is_alone = not someone_decodes and len(prefilling) == 1
-    if not (is_alone and prefilling[0].num_pending <= budget.left):
-        budget.keep(costs.prompt_tokens(2 * max_share, budget.left))
+    num_decodes = len(granted)
+    long_ones = {s for s in prefilling if costs.is_long(s.num_found, s.num_known)}
+    has_others = expects_others or num_decodes > 0 or len(long_ones) < len(prefilling)
+    bounded = long_ones if has_others else set()
     shares = {s: costs.chunk_tokens(max_share, s.num_computed) for s in prefilling}
+    for sequence in bounded:
+        most = costs.tokens_beside(num_decodes, sequence.num_computed)
+        shares[sequence] = min(shares[sequence], most)
+    is_alone = len(prefilling) == 1 and not num_decodes and not long_ones
+    if not (is_alone and prefilling[0].num_pending <= budget.left):
+        start = 0 if has_others else max((s.num_computed for s in prefilling), default=0)
+        least = 2 * max_share if has_others else MIN_CHUNK_TOKENS
+        budget.keep(costs.prompt_tokens(least, budget.left, start))
     for sequence in _by_turn(prefilling, shares):
         granted[sequence] = budget.take(min(sequence.num_ready, shares[sequence]))
-    if not someone_decodes:
-        for sequence in prefilling:
-            granted[sequence] += budget.take(sequence.num_ready - granted[sequence])
+    if not num_decodes:
+        _fill_up([s for s in prefilling if s not in bounded], granted, budget)
     return [Share(sequence, num_tokens) for sequence, num_tokens in granted.items() if num_tokens]
+
+
+def _fill_up(prefilling: list[Sequence], granted: dict[Sequence, int], budget: StepBudget) -> None:
+    for sequence in prefilling:
+        granted[sequence] += budget.take(sequence.num_ready - granted[sequence])
 
 
 def _by_turn(prefilling: list[Sequence], shares: dict[Sequence, int]) -> list[Sequence]:

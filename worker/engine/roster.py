@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from worker.engine.group import SequenceGroup
 from worker.engine.sequence import Sequence
 
+EXPECTED_S = 10.0
+"""Somebody who came while others were here is followed by another within so long, for all that is known."""
+
 MAX_OVERTAKES = 8
 """A group that does not fit yet delays the others for a while at most, and waits for a few of them at most."""
 
@@ -18,6 +21,7 @@ class Roster:
         """Nobody."""
         self.waiting: deque[SequenceGroup] = deque()
         self.running: list[SequenceGroup] = []
+        self._met_s = float("-inf")
 
     @property
     def groups(self) -> list[SequenceGroup]:
@@ -38,6 +42,16 @@ class Roster:
     def working_sequences(self) -> Iterator[Sequence]:
         """The running sequences that have something to compute now."""
         return (sequence for group in self.running for sequence in group.working)
+
+    def enter(self, group: SequenceGroup, now_s: float) -> None:
+        """Behind everybody who waits."""
+        if self.waiting or self.running:
+            self._met_s = now_s
+        self.waiting.append(group)
+
+    def expects_others(self, now_s: float) -> bool:
+        """Whether somebody is likely to come while others are here: not where each comes when the one before has gone."""
+        return now_s - self._met_s < EXPECTED_S
 
     def find(self, request_id: str, attempt: int | None = None) -> SequenceGroup | None:
         """The group of a request, if it is here and of this attempt (None for any)."""

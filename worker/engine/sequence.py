@@ -50,6 +50,7 @@ class Sequence:
         self.roll_tokens = roll_tokens
         self.token_ids = list(job.prompt_token_ids)
         self.num_computed = 0
+        self.num_found = 0  # of these, by others
         self.num_published = 0
         self.num_reached = 0
         self.follows: Sequence | None = None
@@ -196,7 +197,7 @@ class Sequence:
 
     def forget_computed(self) -> None:
         """It has left its blocks: everything known is to be computed, or found, again."""
-        self.num_computed = self.num_published = 0
+        self.num_computed = self.num_found = self.num_published = 0
         self.follows = None
         # Once a token is generated, they are told.
         is_told = not self.job.scores_prompt or self.num_generated > 0

@@ -21,6 +21,7 @@ from worker.engine.runner import (
     Scored,
     checked,
 )
+from worker.engine.step_times import StepTimes
 from worker.simulated.blocks import SimulatedBlocks
 from worker.simulated.choice import LOOK_BACK_TOKENS, choose_allowed, choose_token
 from worker.simulated.scores import scores_of
@@ -60,7 +61,8 @@ class SimulatedRunner:
     def costs(self) -> StepCosts:
         """What was set, as if it had been measured."""
         rate = self._settings.prefill_tokens_per_s
-        return StepCosts(1 / rate if rate else 0.0, block_copy_s=0.0)
+        decodes = StepTimes.flat(self._settings.step_ms / 1000)
+        return StepCosts(1 / rate if rate else 0.0, block_copy_s=0.0, decodes=decodes)
 
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Compute the rows; see ``ModelRunner``."""
@@ -70,8 +72,10 @@ class SimulatedRunner:
         return [self._check(row) if row.guesses else self._compute(row) for row in rows]
 
     def _duration_s(self, rows: Sequence[Row]) -> float:
-        # A row of one token is a decode; its time is the step's.
-        prefill_tokens = sum(len(row.token_ids) for row in rows if len(row.token_ids) > 1)
+        # A row of one token that draws is a decode; its time is the step's.
+        prefill_tokens = sum(
+            len(row.token_ids) for row in rows if len(row.token_ids) > 1 or row.draw is None
+        )
         rate = self._settings.prefill_tokens_per_s
         return self._settings.step_ms / 1000 + (prefill_tokens / rate if rate else 0.0)
 

@@ -23,6 +23,8 @@ from gateway.settings import GatewaySettings
 from scheduler import serve as scheduler_serve
 from scheduler.settings import SchedulerSettings
 from tests.support.chart import CHART, EVERYTHING, REDIS, manifests, pods
+from tests.support.operators import refused
+from tests.support.time_scale import scaled
 from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[3]
@@ -36,8 +38,8 @@ HEALTH_NAMES = {
     "scheduler": {"", scheduler_serve.WORKERS},
 }
 KUBERNETES = ("1.29", "1.34")
-# Of operators, whose schemas are not Kubernetes' own.
-FOREIGN = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
+# Of operators: Kubernetes' own schemas know nothing of them.
+CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
 VALUES = pytest.mark.parametrize("values", [REDIS, EVERYTHING], ids=["least", "everything"])
 
 
@@ -47,12 +49,27 @@ def test_kubernetes_accepts_it(values, version):
     """Each manifest fits the schema of the oldest and the newest version that is supported, unknown fields refused."""
     documents = manifests(values)
     for document in documents:
-        if document["kind"] not in FOREIGN:
+        if document["kind"] not in CUSTOM:
             kubernetes_validate.validate(document, version, strict=True)
     assert {one["kind"] for one in documents} >= {
         *("Deployment", "Service", "PodDisruptionBudget", "Secret", "NetworkPolicy"),
         "PersistentVolumeClaim",
     }
+
+
+@pytest.mark.timeout(scaled(600))
+def test_operators_accept_it():
+    """Each custom resource fits the schema of its operator; a wrong value or an unknown field anywhere would be told."""
+    custom = [one for one in manifests(EVERYTHING) if one["kind"] in CUSTOM]
+    assert {one["kind"] for one in custom} == CUSTOM
+    broken = copy.deepcopy({one["kind"]: one for one in custom})
+    broken["ServiceMonitor"]["spec"]["endpoints"][0]["interval"] = "5 seconds"
+    broken["PrometheusRule"]["spec"]["groups"][0]["rules"][0]["annotation"] = {}
+    broken["ScaledObject"]["spec"]["fallback"]["behavior"] = "grow"
+    told = refused([*custom, *broken.values()])
+    for field, kind in (("interval", "ServiceMonitor"), ("annotation", "PrometheusRule"), ("behavior", "ScaledObject")):  # fmt: skip
+        assert any(field in line and line.startswith(kind) for line in told), told
+    assert not refused(custom)
 
 
 @VALUES

@@ -57,6 +57,19 @@ def test_the_time_for_the_prompt_counts_to_the_end():
     assert assigned(plan(queue, [make_worker()], 1.0)) == []
 
 
+@pytest.mark.parametrize(("now_s", "is_over"), [(1.5, False), (1.995, True), (2.5, True)])
+def test_a_deadline_in_front_of_no_worker_says_so(now_s: float, is_over: bool):
+    """Whether it is computed by the time that the prompt would take or has passed: the cause is told, not a sum."""
+    queue = make_queue(urgent("one", 2.0, tokens=10, arrival_s=0.0))
+    queue.pace.prefilled(1000, 1.0)
+    why = "no worker serves the model"
+    assert plan(queue, [], now_s).expired == ({"one": why} if is_over else {})
+    queue = make_queue(urgent("other", 2.0, tokens=10, arrival_s=0.0, model_revision="r2"))
+    why = "no worker serves what it needs: its revision or its numerics"
+    here = [make_worker(model_revision="r1")]
+    assert plan(queue, here, now_s).expired == ({"other": why} if now_s > 2.0 else {})
+
+
 def test_what_starts_at_once_is_not_refused_for_its_wait():
     """A free worker is no estimate."""
     queue = make_queue(*(urgent(f"r{n}", 3.0, arrival_s=0.0) for n in range(6)))

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from tests.support.engines import TEXTS, make_job
 from worker.engine.budget import StepBudget
-from worker.engine.costs import StepCosts
+from worker.engine.costs import MAX_WAIT_S, StepCosts
 from worker.engine.ending import EndRule
-from worker.engine.plan import plan_shares
+from worker.engine.plan import Share, plan_shares
 from worker.engine.sequence import Sequence
+from worker.engine.step_times import StepTimes
 from worker.kv.block_table import BlockTable
 from worker.kv.blocks import BlockPool
 
@@ -120,6 +121,94 @@ def test_share_shrinks_where_a_token_costs_more() -> None:
     ]
     assert costs.chunk_tokens(4, 100_000) == 4
     assert StepCosts().chunk_tokens(128, 100_000) == 128
+
+
+# 1 ms for a token and 8 ms for up to 10 decodes; a prompt of more than 500 tokens is a long one.
+SLOW = StepCosts(token_s=0.001, context_tokens=1000, decodes=StepTimes(((1, ((0.0, 0.008),)),)))
+
+
+def taken_s(costs: StepCosts, share: Share) -> float:
+    start = share.sequence.num_computed
+    return share.num_tokens * costs.token_s * (1 + start / costs.context_tokens)
+
+
+@given(
+    num_computed=st.integers(0, 8000),
+    num_decodes=st.integers(0, 40),
+    decode_s=st.floats(0, 0.05),
+    each_s=st.floats(0, 0.005),
+    token_s=st.floats(1e-4, 1e-2),
+    context_tokens=st.floats(100, 1e6),
+    num_short=st.integers(0, 3),
+    expects_others=st.booleans(),
+)
+def test_a_long_prompt_beside_others_takes_no_longer_than_the_decodes_do(
+    num_computed: int,
+    num_decodes: int,
+    decode_s: float,
+    each_s: float,
+    token_s: float,
+    context_tokens: float,
+    num_short: int,
+    expects_others: bool,
+) -> None:
+    """Or than one, where there are none; however far it has got. One token at least, so that it comes to its end; and
+    where nobody is there or expected, as many as without this rule."""
+    line = ((1, ((0.0, decode_s + each_s),)), (16, ((0.0, decode_s + 16 * each_s),)))
+    costs = StepCosts(token_s, context_tokens, decodes=StepTimes(line))
+    long_one = sequence(14_000, num_computed)
+    long_one.num_found = 0
+    others = [sequence(9, 8) for _ in range(num_decodes)] + [sequence(5) for _ in range(num_short)]
+    shares = plan_shares(
+        [long_one, *others], StepBudget(512), costs, max_share=128, expects_others=expects_others
+    )
+    (share,) = (share for share in shares if share.sequence is long_one)
+    if others or expects_others:
+        bound_s = decode_s + max(1, num_decodes) * each_s
+        assert share.num_tokens == 1 or taken_s(costs, share) <= bound_s * (1 + 1e-9)
+        # The rule takes no more than it must.
+        cap = costs.chunk_tokens(128, num_computed)
+        assert share.num_tokens == cap or taken_s(costs, share) * 2 >= bound_s * (1 - 1e-9)
+    else:
+        assert share.num_tokens <= 16 or taken_s(costs, share) <= MAX_WAIT_S * (1 + 1e-9)
+        assert share.num_tokens == 512 or taken_s(costs, share) * 2 >= MAX_WAIT_S
+    assert len(shares) == 1 + len(others)  # nobody is left out for it
+
+
+@pytest.mark.parametrize(
+    ("pending", "expects_others", "granted"),
+    [
+        ([600, 1], False, [8, 1]),
+        ([600, 1, 20], False, [8, 1, 20]),
+        ([600, 20], False, [8, 20]),  # the short one's first token waits for no more than that
+        ([400, 1], False, [20, 1]),  # not a long one
+        ([600], False, [50]),
+        ([600], True, [8]),
+        ([600, 600], False, [30, 20]),  # long ones do not mind one another
+        ([600, 600], True, [8, 8]),
+        ([600, 600, 1], False, [8, 8, 1]),
+    ],
+)
+def test_a_long_prompt_makes_way_for_others(
+    pending: list[int], expects_others: bool, granted: list[int]
+) -> None:
+    """Streams, short prompts, and such as are expected; alone it has the time that prompts have."""
+    sequences = [sequence(count) if count > 1 else sequence(9, 8) for count in pending]
+    shares = plan_shares(
+        sequences, StepBudget(512), SLOW, max_share=20, expects_others=expects_others
+    )
+    by_sequence = {share.sequence: share.num_tokens for share in shares}
+    assert [by_sequence[item] for item in sequences] == granted
+
+
+def test_a_prompt_stays_long_to_its_end() -> None:
+    """The last tokens of a long prompt would delay others as much as the first, but a text that was found is not its."""
+    stream = sequence(9, 8)
+    rest, found = sequence(600, 500), sequence(600, 500)
+    found.num_found = 500
+    for one, granted in ((rest, 5), (found, 16)):
+        shares = plan_shares([one, stream], StepBudget(512), SLOW, max_share=20)
+        assert {share.sequence: share.num_tokens for share in shares} == {one: granted, stream: 1}
 
 
 def test_row_draws_only_when_nothing_stays_pending() -> None:
