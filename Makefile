@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz test-unit test-system chaos soak check lint protos locks docs bench bench-peers sanitize clean
+.PHONY: help venv demo test fuzz test-unit test-system full-size chaos soak check lint protos locks docs bench bench-peers sanitize clean
 
 BIN := $(CURDIR)/.venv/bin
 # Without these, npm and the services would leave files in the home directory and beside the sources.
@@ -31,6 +31,9 @@ test: venv ## the whole test suite, except what needs Debian packages or an acce
 
 chaos: venv ## faults of every kind under load, for MINUTES; SEED replays a run (CHAOS_FLAGS)
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(CHAOS_FLAGS)
+
+full-size: venv ## 1000 requests with one client id at once, 100,000 tiny ones: bounded in the suite, in full here
+	@HEADRACE_TEST_REDIS=bundled HEADRACE_TEST_SIZE=full $(BIN)/pytest -s tests/e2e/test_identity.py tests/e2e/test_many_small.py
 
 soak: venv ## one engine on a tiny pool, everything at once, for MINUTES (20); SEED replays, SOAK_FLAGS as --kind lean
 	@$(BIN)/python -m tests.soak $(if $(filter file,$(origin MINUTES)),,--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(SOAK_FLAGS)

@@ -28,7 +28,7 @@ _ANSWER_SHARE = 1 / 3
 INTERNAL_KEEPALIVE_MS = 5_000
 INTERNAL_KEEPALIVE_TIMEOUT_MS = 5_000
 # Clients that ping more often than this are closed with ENHANCE_YOUR_CALM; ours stay well clear of it.
-_MIN_PING_INTERVAL_MS = 10_000
+_MIN_PING_INTERVAL_MS = 4_000
 _MIN_INTERNAL_PING_INTERVAL_MS = 2_500
 
 

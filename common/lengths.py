@@ -74,7 +74,8 @@ def derive(base: Base) -> Lengths:
               work of requests that nobody follows, so it gets more time than a leader. Looked at every 2 beats, and
               when its lease runs out, as a leader is: it counts as gone 8 to 10 beats = 4 to 5 s after its death.
               Answers within 2 beats; an interval and two slow answers = 6 beats may lie between two looks.
-    graces    a request outlives its gateway by two leases = 10 s, in which its client finds another gateway; a
+    graces    a request outlives its gateway by two leases = 10 s, in which its client finds another gateway: a
+              path that is silently dead is noticed within 10 s of the 14 that it has (client/connection.py). A
               resumable one by a minute, for people and processes that have to start again.
     records   heartbeats every 2 beats = 1 s, and an answer after 4 beats says nothing about now; so a leader learns of
               a cancellation whose wake message was lost within a second. Checkpoints every 4 beats = 2 s or 64 tokens:

@@ -15,6 +15,7 @@ from gateway.caller import Context, metadata_of
 from gateway.catalogue import Catalogue
 from gateway.dead_letters import DeadLetters
 from gateway.forgetting import Forgetting
+from gateway.patience import patient
 from gateway.queue_views import QueueViews, partitions_of
 from gateway.tenants import Tenants
 from gateway.validation.fields import check_model
@@ -88,12 +89,13 @@ class AdminService(rpc.AdminServiceServicer):
     ) -> None:
         """The same whenever they change; snapshots come once a second."""
         shown: list[pb.Queue] = []
-        while True:
-            queues = await self._queues(request.model)
-            if [admin.without_time(queue) for queue in queues] != shown:
-                shown = [admin.without_time(queue) for queue in queues]
-                await context.write(pb.WatchQueueResponse(queues=queues))
-            await self._views.next_look().wait()
+        async with patient(context.write) as write:
+            while True:
+                queues = await self._queues(request.model)
+                if [admin.without_time(queue) for queue in queues] != shown:
+                    shown = [admin.without_time(queue) for queue in queues]
+                    await write(pb.WatchQueueResponse(queues=queues))
+                await self._views.next_look().wait()
 
     async def ListDeadLetters(
         self, request: pb.ListDeadLettersRequest, context: Context

@@ -122,6 +122,7 @@ class Gateway:
             for name, work in (
                 ("read own log", self._relay.readers.own.run()),
                 ("keep alive", self._relay.run()),
+                ("stay awake", self._relay.stay_awake()),
                 ("models", self._catalogue.run()),
                 ("health", self._health.follow()),
                 ("state health", self._state_health()),

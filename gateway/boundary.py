@@ -5,10 +5,14 @@ An interceptor around the handlers of our own services (health and reflection ha
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
 from common.clock import monotonic_s
@@ -27,6 +31,8 @@ from common.telemetry_names import RPC_METHOD, RPC_RESPONSE_STATUS_CODE
 from common.wire.status import code_of, status_of
 from gateway.audit import AuditLog
 from gateway.caller import MAX_ECHO_CHARS, Context, metadata_of
+from gateway.message_size import SMALL_BYTES, MessageSizes
+from gateway.patience import patient
 
 DETAILS_KEY = "grpc-status-details-bin"
 ECHO_KEY = "x-request-id"
@@ -47,15 +53,15 @@ class _Refused(Exception):
 
 Handler = Any  # grpc.RpcMethodHandler: its stubs know nothing of asyncio
 Admit = Callable[[str, Sequence[tuple[str, str]]], Awaitable[None]]
+Parse = Callable[[bytes], Any]
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 
 
-class Undecodable:
-    """Stands for a request that does not parse, so that it gets a status of ours and no traceback."""
+@dataclass(frozen=True, slots=True)
+class Unparsed:
+    """A request as it came: large ones are looked at before they are parsed, and broken ones get a status of ours."""
 
-    def __init__(self, error: DecodeError) -> None:
-        """``error`` is the parser's."""
-        self.error = error
+    data: bytes
 
 
 class Boundary(grpc.aio.ServerInterceptor):
@@ -80,6 +86,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         self._log = log
         self._admit = admit
         self._not_yet = frozenset(not_yet)
+        self._sizes = MessageSizes()
         self._guarded: dict[str, tuple[Handler, Handler]] = {}
 
     async def intercept_service(
@@ -97,33 +104,34 @@ class Boundary(grpc.aio.ServerInterceptor):
         return known[1]
 
     def _guarding(self, method: str, handler: Handler) -> Handler:
-        parse = handler.request_deserializer
-
-        def deserialize(data: bytes) -> Any:
-            try:
-                return parse(data)
-            except DecodeError as error:
-                return Undecodable(error)
-
-        name = method.rpartition("/")[2]
+        parse: Parse = handler.request_deserializer
+        name, asked = method.rpartition("/")[2], _input_of(method)
 
         async def lacking(request: Any, context: Context) -> NoReturn:
             raise NotImplementedYet([name])
 
+        async def answer(request: Any, context: Context) -> None:
+            await _write(await handler.unary_unary(request, context), context)
+
         behaviour = (
             lacking
             if name in self._not_yet
-            else (handler.unary_stream if handler.response_streaming else handler.unary_unary)
+            else (handler.unary_stream if handler.response_streaming else answer)
         )
 
-        async def guarded(request: Any, context: Context) -> Any:
+        async def guarded(request: Any, context: Context) -> None:
             began_s, code = monotonic_s(), grpc.StatusCode.CANCELLED
+
+            async def parsed() -> Any:
+                nonlocal request
+                if isinstance(request, Unparsed):
+                    request = await self._parsed(request.data, asked, parse)
+                return request
+
             try:
                 if not handler.response_streaming:
-                    # Before the first metadata. Only for a client that takes it; events of streams are small.
-                    context.set_compression(grpc.Compression.Gzip)
-                answer = await self._guard(method, behaviour, request, context)
-                await _compress_if_large(answer, context)
+                    context.set_compression(grpc.Compression.Gzip)  # before the first metadata
+                await self._guard(method, behaviour, parsed, context)
                 code = grpc.StatusCode.OK
                 self._audit_order(method, request, "ok")
             except _Refused as refused:
@@ -138,28 +146,43 @@ class Boundary(grpc.aio.ServerInterceptor):
             finally:
                 labels = {RPC_METHOD: method[1:], RPC_RESPONSE_STATUS_CODE: code.name}
                 self._duration.record(monotonic_s() - began_s, labels)
-            return answer
 
-        place = "unary_stream" if handler.response_streaming else "unary_unary"
-        return handler._replace(**{"request_deserializer": deserialize, place: guarded})
+        # On the wire an answer is a stream of one message; written as one, it is not waited for without end.
+        return handler._replace(
+            request_deserializer=partial(_parse_small, parse),
+            response_streaming=True,
+            unary_unary=None,
+            unary_stream=guarded,
+        )
+
+    async def _parsed(self, data: bytes, asked: Descriptor, parse: Parse) -> Any:
+        await self._sizes.check(data, asked)
+        try:
+            return parse(data)
+        except DecodeError as error:
+            raise InvalidRequest([FieldViolation("request", "is not a valid message")]) from error
 
     def _audit_order(self, method: str, request: Any, decision: str) -> None:
         """What an operator ordered; looking changes nothing, and is not on record."""
         name = method.rpartition("/")[2]
         if method.startswith(_ADMIN) and not name.startswith(("List", "Get", "Watch")):
-            given = {field.name: value for field, value in request.ListFields()}
+            fields = [] if isinstance(request, Unparsed) else request.ListFields()
+            given = {field.name: value for field, value in fields}
             subject = {key: str(given[key]) for key in _SUBJECTS if key in given}
             self._audit.write("ordered", method=method, decision=decision, **subject)
 
     async def _guard(
-        self, method: str, behaviour: Callable[..., Any], request: Any, context: Context
-    ) -> Any:
+        self,
+        method: str,
+        behaviour: Callable[..., Any],
+        parsed: Callable[[], Awaitable[Any]],
+        context: Context,
+    ) -> None:
         try:
             await _echo(context)
             await self._admit(method, metadata_of(context))
-            if isinstance(request, Undecodable):
-                raise InvalidRequest([FieldViolation("request", "is not a valid message")])
-            return await behaviour(request, context)
+            await behaviour(await parsed(), context)
+            return
         except HeadraceError as error:
             failure = error
         except grpc.aio.AbortError:
@@ -168,6 +191,21 @@ class Boundary(grpc.aio.ServerInterceptor):
             self._log.error("call failed", method=method, exc_info=error)
             failure = InternalFailure("internal error", reason="INTERNAL")
         raise _Refused(failure)
+
+
+def _parse_small(parse: Parse, data: bytes) -> Any:
+    try:
+        return parse(data) if len(data) <= SMALL_BYTES else Unparsed(data)
+    except DecodeError:
+        return Unparsed(data)
+
+
+def _input_of(method: str) -> Descriptor:
+    """What a method of ours is asked with."""
+    service, _, name = method[1:].partition("/")
+    methods = descriptor_pool.Default().FindServiceByName(service).methods_by_name
+    found: Descriptor = methods[name].input_type
+    return found
 
 
 async def abort(context: Context, error: HeadraceError) -> NoReturn:
@@ -194,12 +232,16 @@ async def _echo(context: Context) -> None:
         await context.send_initial_metadata(echo)
 
 
-async def _compress_if_large(answer: Any, context: Context) -> None:
-    """Streams have no answer here."""
-    if not isinstance(answer, Message):
-        return
+async def _write(answer: Message, context: Context) -> None:
+    """A whole answer, compressed if it is large and the client takes that; events of streams are small.
+
+    Raises:
+        Aborted: the client does not read it.
+    """
     if answer.ByteSize() < COMPRESSED_FROM_BYTES:
         context.disable_next_message_compression()
     elif not _echo_of(context):
         # grpcio forgets what was set where the first metadata goes with the answer.
         await context.send_initial_metadata(())
+    async with patient(context.write) as write:
+        await write(answer)

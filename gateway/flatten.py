@@ -14,7 +14,7 @@ from gateway.draft import (
     TextPrompt,
     TokenPrompt,
 )
-from gateway.validation.fields import MAX_MESSAGES
+from gateway.validation.fields import MAX_LABELS, MAX_LOGIT_BIAS, MAX_MESSAGES
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 
@@ -32,6 +32,10 @@ def draft_of(
 ) -> Draft:
     """The request as a draft; the defaults count where the request itself names no class and no key."""
     key = message.idempotency_key or default_key
+    # Maps are put in order for the digest; a request that is let in has no more of them than this.
+    is_small = (
+        len(message.sampling.logit_bias) <= MAX_LOGIT_BIAS and len(message.labels) <= MAX_LABELS
+    )
     return Draft(
         model=message.model,
         prompt=prompt_of(message.prompt),
@@ -42,7 +46,7 @@ def draft_of(
         priority=_priority(message.priority) or default_priority,
         timeout_s=_timeout_s(message),
         idempotency_key=key,
-        body_digest=body_digest(message) if key else "",
+        body_digest=body_digest(message) if key and is_small else "",
         client_request_id=message.client_request_id,
         labels=message.labels,
         cache_salt=message.cache_salt,

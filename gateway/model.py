@@ -24,9 +24,15 @@ class Model:
     card: ModelCard
     tokenizer: Tokenizer
     template: ChatTemplate | None
+    longest_token_chars: int = 1
     num_partitions: int = 1
     serving_partitions: tuple[int, ...] = ()
     num_waiting: int = 0
+
+    @property
+    def longest_prompt_chars(self) -> int:
+        """A longer text has more tokens than the context holds."""
+        return self.card.context_tokens * self.longest_token_chars
 
     def new_id(self) -> RequestId:
         """An id in a partition where the request can run, if there is one."""
@@ -68,4 +74,5 @@ def build_model(card: ModelCard) -> Model:
             template = ChatTemplate(card.chat_template, card.special_tokens)
         except BadTemplate as error:
             raise BadCard(f"chat template: {error}") from error
-    return Model(card, tokenizer, template)
+    longest = max(map(len, tokenizer.get_vocab(with_added_tokens=True)), default=1)
+    return Model(card, tokenizer, template, longest)

@@ -29,12 +29,12 @@ from gateway.model import Model
 from gateway.policy import check_class_allowed, check_model_allowed
 from gateway.tokenize import PromptTokenizer
 from gateway.validation.fields import check_fields, check_model, check_prompt, check_tenant
-from gateway.validation.findings import Findings
+from gateway.validation.findings import UINT32_MAX, Findings
 from gateway.validation.lengths import check_prompt_logprobs, max_tokens_of
 from gateway.validation.unimplemented import refuse_unimplemented
 
 # Where the model itself is misnamed, the other fields are still looked at, without a model's limits.
-_NO_LIMITS = ModelLimits(*(4 * [1 << 32]))
+_NO_LIMITS = ModelLimits(*(4 * [UINT32_MAX + 1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,12 @@ from common.grammars import BadGrammar, check_grammar
 from gateway.draft import ChatPrompt, PromptDraft, TextPrompt, TokenPrompt
 from gateway.model import Model
 
+MAX_LONG_CHARS = 1 << 20
+"""A text may have so many, or as many as the longest context of the longest tokens: more keeps a processor busy for seconds."""
+
+
+_IDS_AT_ONCE = 1 << 16
+
 
 class PromptTokenizer:
     """A bounded number of threads; prompts beyond it wait their turn."""
@@ -35,12 +41,13 @@ class PromptTokenizer:
         Raises:
             InvalidRequest: the prompt cannot be rendered or tokenized.
         """
+        keep = prompt.truncate_to_tokens
         if isinstance(prompt.form, TokenPrompt):
             ids: Sequence[int] = prompt.form.ids
         else:
             loop = asyncio.get_running_loop()
             ids = await loop.run_in_executor(self._threads, tokenize, model, prompt.form)
-        return ids if prompt.truncate_to_tokens is None else ids[-prompt.truncate_to_tokens :]
+        return ids if keep is None else ids[-keep:]
 
     async def check_content(
         self, model: Model, prompt: PromptDraft, tokens: Sequence[int]
@@ -82,7 +89,7 @@ def tokenize(model: Model, form: TextPrompt | ChatPrompt | None) -> Sequence[int
     """Plain text gets the special tokens that the tokenizer adds; a rendered template brings its own.
 
     Raises:
-        InvalidRequest: the prompt cannot be rendered or tokenized.
+        InvalidRequest: the prompt is too long to look at, or cannot be rendered or tokenized.
     """
     if isinstance(form, ChatPrompt):
         if model.template is None:
@@ -91,6 +98,12 @@ def tokenize(model: Model, form: TextPrompt | ChatPrompt | None) -> Sequence[int
     else:
         assert form is not None
         field, text = "prompt.text", form.text
+    most_chars = max(MAX_LONG_CHARS, model.longest_prompt_chars)
+    if len(text) > most_chars:
+        limit = f"the context is {model.card.context_tokens} tokens"
+        raise _refusal(
+            field, f"must have at most {most_chars} characters, has {len(text)}: {limit}"
+        )
     try:
         # The batch call is the one that lets other threads run meanwhile.
         (encoding,) = model.tokenizer.encode_batch_fast(
@@ -99,7 +112,9 @@ def tokenize(model: Model, form: TextPrompt | ChatPrompt | None) -> Sequence[int
     except Exception as error:  # the library raises bare Exception for what it cannot encode
         raise _refusal(field, f"cannot be tokenized: {str(error)[:200]}") from error
     ids: Sequence[int] = encoding.ids
-    if ids and max(ids) >= model.card.vocab_size:
+    # In pieces, between which other threads get their turn.
+    pieces = (ids[at : at + _IDS_AT_ONCE] for at in range(0, len(ids), _IDS_AT_ONCE))
+    if any(max(piece) >= model.card.vocab_size for piece in pieces):
         raise _refusal(field, "holds a special token that the model does not have")
     return ids
 

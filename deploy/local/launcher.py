@@ -21,7 +21,18 @@ _STOP_ORDER = ("gateway", "worker", "scheduler", "redis")
 async def run_stack(settings: LocalSettings) -> int:
     """Serve until SIGINT or SIGTERM, or until `settings.run` has ended, whose status is returned; a second signal kills."""
     stop = asyncio.Event()
-    _on_stop_signals(stop.set)
+
+    def stop_telling() -> None:
+        stop.set()
+        grace_s = f"{settings.stop_grace_s:g} s"
+        print(
+            f"headrace-local: stopping: open requests have {grace_s} to end, then each service"
+            f" has {grace_s} to finish; once more ends everything at once",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    _on_stop_signals(stop_telling)
     with open_data_folder(settings.data_dir) as folder:
         async with asyncio.TaskGroup() as tasks:
             supervisor = Supervisor(tasks, folder.logs, echo=settings.verbose)

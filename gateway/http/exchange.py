@@ -3,7 +3,7 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
@@ -25,12 +25,14 @@ from gateway.http.errors import (
     refusal_body,
     status_of,
 )
+from gateway.http.json_size import JsonSizes
 from gateway.http.json_values import parse_object
 from headrace.v1 import inference_service_pb2 as pb
 
 _BODY_WITHIN_S = 30.0
 _MAX_HEAD_BYTES = MAX_METADATA_BYTES
 _JSON = "application/json"
+_NUMBERS_AT_ONCE = 8192
 REQUEST_ID = "x-request-id"
 
 T = TypeVar("T")
@@ -49,12 +51,12 @@ class Nothing(Response):
         """Say nothing."""
 
 
-async def read_object(request: Request, max_bytes: int) -> dict[str, Any]:
+async def read_object(request: Request, max_bytes: int, sizes: JsonSizes) -> dict[str, Any]:
     """The JSON object that was sent, if it is not too long and does not take too long.
 
     Raises:
         HttpRefusal: it is, or it is something else.
-        InvalidRequest: it is no JSON object.
+        InvalidRequest: it is no JSON object, or holds too much.
         ClientDisconnect: the client left.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -80,7 +82,9 @@ async def read_object(request: Request, max_bytes: int) -> dict[str, Any]:
     except TimeoutError as error:
         message = f"the body must arrive within {_BODY_WITHIN_S:g} s"
         raise HttpRefusal(HTTPStatus.REQUEST_TIMEOUT, "BODY_TOO_SLOW", message) from error
-    return parse_object(bytes(body))
+    whole = bytes(body)
+    await sizes.check(whole)
+    return parse_object(whole)
 
 
 def echo_of(request: Request) -> str:
@@ -113,9 +117,26 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
-def answer(content: Any, request: Request, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON answer."""
+async def written(numbers: Sequence[int]) -> bytes:
+    """A list of numbers as JSON; of a million of them others get their turn in between."""
+    pieces = []
+    for at in range(0, len(numbers), _NUMBERS_AT_ONCE):
+        pieces.append(",".join(map(str, numbers[at : at + _NUMBERS_AT_ONCE])))
+        await asyncio.sleep(0)
+    return f"[{','.join(pieces)}]".encode()
+
+
+def answer(
+    content: Any,
+    request: Request,
+    headers: Mapping[str, str] | None = None,
+    *,
+    tokens: bytes | None = None,
+) -> Response:
+    """A JSON answer; ``tokens`` are a member of it that was written before."""
     body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    if tokens is not None:
+        body = b'%s,"tokens":%s}' % (body[:-1], tokens)
     all_headers = {REQUEST_ID: echo_of(request), **(headers or {})}
     return Response(body, media_type=_JSON, headers=all_headers)
 

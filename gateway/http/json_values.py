@@ -8,6 +8,11 @@ from common.errors import FieldViolation, InvalidRequest
 from gateway.validation.findings import Findings
 
 _MAX_SHOWN_CHARS = 64
+_MOST_DIGITS = 1000
+_MANY_DIGITS = b"0" * _MOST_DIGITS
+_EACH_DIGIT_ZERO = bytes(
+    ord("0") if chr(byte).isdigit() and byte < 0x80 else byte for byte in range(256)
+)
 MAX_MEMBERS = 256
 """No object has so many members with names of ours; looking at half a million wrong ones would keep everybody waiting."""
 
@@ -19,7 +24,9 @@ def parse_object(body: bytes) -> dict[str, Any]:
         InvalidRequest: it is no JSON object.
     """
     try:
-        value = json.loads(body.decode(), parse_constant=_refuse_constant)
+        # A thousand numbers of thousands of digits take a while; the library is slower with a function of ours.
+        read_int = _read_short if _MANY_DIGITS in body.translate(_EACH_DIGIT_ZERO) else None
+        value = json.loads(body.decode(), parse_constant=_refuse_constant, parse_int=read_int)
     except UnicodeDecodeError as error:
         raise _refusal("must be UTF-8") from error
     except (ValueError, RecursionError) as error:
@@ -133,7 +140,10 @@ def read_integers(
 ) -> list[int] | None:
     """A list of integers from 0 to ``high``; of a long wrong list only the first fault is told."""
     items = read_list(value, name, findings, most)
-    if items is None or all(type(item) is int and 0 <= item <= high for item in items):
+    # What looks at a hundred thousand does so without a step of Python's for each.
+    if items is None or not items:
+        return items
+    if set(map(type, items)) == {int} and min(items) >= 0 and max(items) <= high:
         return items
     for index, item in enumerate(items):
         if read_integer(item, f"{name}[{index}]", findings, 0, high) is None:
@@ -158,6 +168,12 @@ def read_texts(value: Any, name: str, findings: Findings, most: int) -> list[str
 def shown(name: str) -> str:
     """A name from outside as it may be told: short, and printable in UTF-8."""
     return ascii(name[:_MAX_SHOWN_CHARS])[1:-1]
+
+
+def _read_short(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number has at most {_MOST_DIGITS} digits")
+    return int(digits)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -6,7 +6,8 @@ the others are cancelled.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from gateway.http.openai_answers import AnswerForm, usage_entry, usage_line
 from headrace.v1 import generation_pb2 as gen
@@ -15,6 +16,7 @@ from headrace.v1 import inference_service_pb2 as pb
 Event = tuple[int, pb.GenerateStreamResponse]
 """Which of the prompts it is about, and what happened."""
 
+T = TypeVar("T")
 Generate = Callable[[pb.GenerateRequest], Awaitable[pb.GenerateResponse]]
 Write = Callable[[Event], Awaitable[None]]
 Stream = Callable[
@@ -37,8 +39,9 @@ async def generate_all(
     Raises:
         HeadraceError: one of them has none; the others are cancelled.
     """
-    tasks = [asyncio.ensure_future(generate(request)) for request in requests]
+    tasks: list[asyncio.Future[pb.GenerateResponse]] = []
     try:
+        await _begin([partial(generate, request) for request in requests], tasks)
         return await asyncio.gather(*tasks)
     finally:
         await _end(tasks)
@@ -59,8 +62,9 @@ async def stream_all(requests: Sequence[pb.GenerateRequest], stream: Stream, wri
 
         await stream(request, write_one)
 
-    tasks = [asyncio.ensure_future(one(index, request)) for index, request in enumerate(requests)]
+    tasks: list[asyncio.Future[None]] = []
     try:
+        await _begin([partial(one, *numbered) for numbered in enumerate(requests)], tasks)
         await asyncio.gather(*tasks)
     finally:
         await _end(tasks)
@@ -102,6 +106,15 @@ class ManyAnswers:
             from_response_cache=all(one.from_response_cache for one in self._usages.values()),
         )
         return usage_entry(summed)
+
+
+async def _begin(
+    works: Sequence[Callable[[], Awaitable[T]]], tasks: list["asyncio.Future[T]"]
+) -> None:
+    """Not all in one turn of the event loop, in which everybody else would wait for all of them."""
+    for work in works:
+        tasks.append(asyncio.ensure_future(work()))
+        await asyncio.sleep(0)
 
 
 async def _end(tasks: Sequence["asyncio.Future[Any]"]) -> None:

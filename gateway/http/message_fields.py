@@ -11,6 +11,8 @@ from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 
 _MAX_PARTS = 64
+MAX_ALL_PARTS = 4096
+"""Of all messages together: each costs as much to read as a message does."""
 _ROLES = {
     "system": gen.ROLE_SYSTEM,
     "developer": gen.ROLE_SYSTEM,
@@ -23,7 +25,11 @@ _ROLES = {
 def read_messages(request: pb.GenerateRequest, value: Any, name: str, findings: Findings) -> None:
     """A conversation. A message that a client got from an answer may be sent as it was."""
     request.prompt.chat.SetInParent()
-    for index, item in enumerate(read_list(value, name, findings, MAX_MESSAGES) or ()):
+    messages = read_list(value, name, findings, MAX_MESSAGES) or []
+    if sum(map(_num_parts, messages)) > MAX_ALL_PARTS:
+        findings.add(name, f"must hold at most {MAX_ALL_PARTS} parts of text in all")
+        return
+    for index, item in enumerate(messages):
         path = f"{name}[{index}]"
         ours = leave_out(item, path, findings, NEUTRAL_MESSAGE)
         message = read_object(ours, path, findings, ("role", "content", "name"))
@@ -37,6 +43,12 @@ def read_messages(request: pb.GenerateRequest, value: Any, name: str, findings: 
         chat.content = _content(message.get("content"), f"{path}.content", findings)
         if "name" in message:
             chat.name = read_text(message["name"], f"{path}.name", findings) or ""
+
+
+def _num_parts(item: Any) -> int:
+    content = item.get("content") if isinstance(item, dict) else None
+    # More than these are refused by themselves.
+    return min(len(content), _MAX_PARTS) if isinstance(content, list) else 0
 
 
 def _content(value: Any, name: str, findings: Findings) -> str:

@@ -17,6 +17,40 @@ HEAD_WITHIN_S = 10.0
 """From the connection, or the answer before, to the end of the next head. Also what an answered body may still take."""
 
 
+# So many pieces of a body may be of any size, the others have to be of this one on average.
+_FREE_PIECES = 512
+_PIECE_BYTES = 256
+
+
+class BoundedConnection(h11.Connection):
+    """Reads no body that comes in crumbs: each chunk costs as much as a kilobyte, and a packet can hold thousands."""
+
+    def __init__(self, most_head_bytes: int | None) -> None:
+        """For a server's side."""
+        if most_head_bytes is None:
+            super().__init__(h11.SERVER)
+        else:
+            super().__init__(h11.SERVER, most_head_bytes)
+        self._num_pieces = self._num_bytes = 0
+
+    def next_event(self) -> Any:
+        """The next event, as ever.
+
+        Raises:
+            RemoteProtocolError: the peer breaks the rules, or this one.
+        """
+        event = super().next_event()
+        match event:
+            case h11.Request():
+                self._num_pieces = self._num_bytes = 0
+            case h11.Data():
+                self._num_pieces += 1
+                self._num_bytes += len(event.data)
+                if self._num_pieces > _FREE_PIECES + self._num_bytes // _PIECE_BYTES:
+                    raise h11.RemoteProtocolError("the body's chunks are too small")
+        return event
+
+
 class BoundedProtocol(H11Protocol):
     """Adds two timers to uvicorn's own for connections kept alive."""
 
@@ -26,6 +60,7 @@ class BoundedProtocol(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """No timer runs."""
         super().__init__(*args, **kwargs)
+        self.conn = BoundedConnection(self.config.h11_max_incomplete_event_size)
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
 
@@ -71,7 +106,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
             return
         error = {"type": "invalid_request_error", "param": None, "code": "malformed_http"}
-        message = "not a valid HTTP request, or its head is too long"
+        message = "not a valid HTTP request, its head is too long, or its body comes in too many small chunks"
         body = json.dumps({"error": {"message": message, **error}}).encode()
         headers = [
             ("content-type", "application/json"),

@@ -226,8 +226,21 @@ def _read_many(form: Form, given: Mapping[str, Any], prefix: str, look: Look) ->
         raise RefusedAsSent(
             [FieldViolation(f"{prefix}prompt[{index}]", description) for index in odd]
         )
-    asked = [read_request(form, {**given, "prompt": prompt}, prefix, look) for prompt in prompts]
-    return replace(asked[0], more=[one.request for one in asked[1:]])
+    first = read_request(form, {**given, "prompt": prompts[0]}, prefix, look)
+    # The other fields are the same, and not read dozens of times.
+    others = pb.GenerateRequest()
+    others.CopyFrom(first.request)
+    for place in ("text", "token_ids"):
+        others.prompt.ClearField(place)
+    more = []
+    for prompt in prompts[1:]:
+        request, findings = pb.GenerateRequest(), Findings()
+        request.CopyFrom(others)
+        special.PROMPT.read(request, prompt, f"{prefix}prompt", findings)
+        if findings.violations:
+            _refuse(form, prefix, findings.violations, (), look(request))
+        more.append(request)
+    return replace(first, more=more)
 
 
 def _refuse(

@@ -35,7 +35,9 @@ from gateway.http.exchange import (
     echo_of,
     read_object,
     while_connected,
+    written,
 )
+from gateway.http.json_size import JsonSizes
 from gateway.http.many_prompts import (
     Event,
     ManyAnswers,
@@ -87,6 +89,7 @@ class Routes:
         """Stateless beyond its parts."""
         self._parts = parts
         self._guard = Guard(parts.log, parts.audit)
+        self._sizes = JsonSizes()
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -175,12 +178,12 @@ class Routes:
 
     async def _batch(self, request: Request) -> Response:
         caller = await self._caller(request)
-        body = await read_object(request, self._parts.max_body_bytes)
+        body = await read_object(request, self._parts.max_body_bytes, self._sizes)
         items = body.pop("requests", None)
         if not isinstance(items, list) or len(items) > MAX_REQUESTS or body:
             rule = f"must be a list of 1 to {MAX_REQUESTS} requests, and the only field"
             raise InvalidRequest([FieldViolation("requests", rule)])
-        asked, outcomes = read_items(items, self._look)
+        asked, outcomes = await read_items(items, self._look)
         places = [*asked]
 
         async def write(found: pb.BatchGenerateResponse) -> None:
@@ -197,12 +200,8 @@ class Routes:
         asked = await self._read(TOKENIZE, request)
         prompt = prompt_of(asked.request.prompt)
         model, tokens = await self._parts.preparation.count(asked.request.model, prompt, caller)
-        found = {
-            "count": len(tokens),
-            "max_model_len": model.card.context_tokens,
-            "tokens": list(tokens),
-        }
-        return answer(found, request)
+        found = {"count": len(tokens), "max_model_len": model.card.context_tokens}
+        return answer(found, request, tokens=await written(tokens))
 
     async def _models(self, request: Request) -> Response:
         limits = (await self._caller(request)).limits
@@ -244,7 +243,7 @@ class Routes:
         return await self._parts.callers.of_pairs(request.headers.items(), None)
 
     async def _read(self, form: Form, request: Request) -> Asked:
-        body = await read_object(request, self._parts.max_body_bytes)
+        body = await read_object(request, self._parts.max_body_bytes, self._sizes)
         asked = read_request(form, body, look=self._look)
         for one in (asked.request, *asked.more):
             if not one.client_request_id:

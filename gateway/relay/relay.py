@@ -18,6 +18,7 @@ from gateway.relay.mailbox import Mailbox
 from gateway.relay.readers import Readers
 from gateway.relay.recent_ends import RecentEnds
 from gateway.relay.returning import Attendance, return_all
+from gateway.relay.wakefulness import TICK_S, Wakefulness
 from gateway.settings import LONGEST_LIFE_S
 
 _TICK_S = LENGTHS.gateway_renewal_s
@@ -26,6 +27,8 @@ _LEASE_BOUND_S = 1.0
 # and must not find it cancelled.
 _DEADLINE_GRACE_MS = 5_000
 _NEAR_DEADLINE_S = 0.25
+# A client that took this gateway for gone while it slept, and comes back through another one or a new connection.
+_ELSEWHERE_GRACE_MS = round(LENGTHS.orphan_grace_s * 1000)
 
 
 class Relay:
@@ -49,6 +52,7 @@ class Relay:
         self._idle_s = min(LOOK_AFTER_S, keepalive_s)
         self._followers: dict[Follower, str] = {}
         self._attendance = Attendance()
+        self._wakefulness = Wakefulness(monotonic_s())
         self._all_left = asyncio.Event()
         self._all_left.set()
         self._closing: Unavailable | None = None
@@ -111,6 +115,12 @@ class Relay:
             within_s=LONGEST_LIFE_S,
         )
 
+    async def stay_awake(self) -> None:
+        """Notice when it did not, until cancelled."""
+        while True:
+            self._wakefulness.tick(monotonic_s())
+            await asyncio.sleep(TICK_S)
+
     async def run(self) -> None:
         """Keep lease, mark and followers alive, until cancelled."""
         while True:
@@ -165,6 +175,8 @@ class Relay:
             grace_ms = self._resume_grace_ms
         elif monotonic_s() >= follower.expires_s - _NEAR_DEADLINE_S:
             grace_ms = _DEADLINE_GRACE_MS
+        elif self._wakefulness.has_slept(monotonic_s()):
+            grace_ms = _ELSEWHERE_GRACE_MS
         else:
             grace_ms = 0
         self._background.start(

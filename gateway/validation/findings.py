@@ -8,6 +8,8 @@ from common.errors import INVALID_REQUEST, FieldViolation, InvalidRequest
 
 # A message of a million bad ids must not become a million findings; the trailer holds a few dozen anyway.
 MAX_FINDINGS = 100
+UINT32_MAX = 2**32 - 1
+"""No id on the wire is above it; where no model is known nobody looks at a million of them."""
 
 
 class Findings:
@@ -68,7 +70,7 @@ class Findings:
 
     def vocabulary(self, field: str, ids: Sequence[int], vocab_size: int, first: int = 0) -> None:
         """Token ids that the model knows; ``first`` is the index of the first of them."""
-        if not ids or max(ids) < vocab_size:
+        if vocab_size > UINT32_MAX or not ids or max(ids) < vocab_size:
             return
         for index, token_id in enumerate(ids, first):
             if token_id >= vocab_size:

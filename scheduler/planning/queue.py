@@ -144,6 +144,10 @@ class WaitingQueue:
         """A waiting request's number in the order of its coming."""
         return self._entries[request_id].number
 
+    def lane_key(self, request_id: str) -> LaneKey:
+        """What a waiting request needs of a worker."""
+        return self._entries[request_id].request.lane_key
+
     def num_before(self, entry: Entry) -> int:
         """About how many requests are served before this one as things stand."""
         return self._lanes[entry.request.lane_key].num_before(entry)
@@ -160,11 +164,13 @@ class WaitingQueue:
                 self._doubtful.append(entry)
         return dict(self._expired)
 
-    def expire_waiting(self, picked: Container[str], now_s: float) -> Mapping[str, str]:
+    def expire_waiting(
+        self, picked: Container[str], now_s: float, *, has_workers: bool
+    ) -> Mapping[str, str]:
         """Of those that were just looked at and are not ``picked``: who waits too long to make it, and why."""
         doubtful, self._doubtful = self._doubtful, []
         found: dict[str, str] = {}
-        if not self.pace.is_known:
+        if not (has_workers and self.pace.is_known):  # how fast workers come back, nobody knows
             return found
         for entry in doubtful:
             request_id = entry.request.request_id

@@ -22,9 +22,11 @@ from common.wire.status import code_of, status_of
 from gateway.access import Identity
 from gateway.caller import Caller
 from gateway.flatten import draft_of, prompt_of
+from gateway.http.json_size import check_in_pieces
 from gateway.http.json_values import parse_object
 from gateway.http.plain_messages import read_items
 from gateway.http.request_forms import CHAT, COMPLETION, NATIVE, TOKENIZE, read_request
+from gateway.message_size import MessageSizes
 from gateway.model import Model, build_model
 from gateway.prepare import Preparation, Prepared
 from gateway.tokenize import PromptTokenizer
@@ -65,6 +67,7 @@ class Requests:
         """One model, whose workers follow constraints."""
         model = build_model(tiny_card(capabilities=(CONSTRAINTS,), max_seqs=4))
         self._loop = asyncio.new_event_loop()
+        self._sizes = MessageSizes()
         self._preparation = Preparation(
             cast("Catalogue", _OneModel(model)),
             PromptTokenizer(1),
@@ -75,6 +78,7 @@ class Requests:
 
     def over_grpc(self, data: bytes) -> None:
         """A message as it stands."""
+        self._judge(self._sizes.check(data, pb.GenerateRequest.DESCRIPTOR))
         try:
             message = pb.GenerateRequest.FromString(data)
         except DecodeError:
@@ -85,10 +89,14 @@ class Requests:
         """The first byte says which path it was sent to, the others are the body."""
         path, body = data[:1], data[1:]
         try:
+            for _ in check_in_pieces(body):
+                pass
             values = parse_object(body)
             number = path[0] % (len(_FORMS) + 1) if path else 0
             if number == len(_FORMS):
-                asked_items, refused = read_items([values], self._look)
+                asked_items, refused = self._loop.run_until_complete(
+                    read_items([values], self._look)
+                )
                 assert all(one["error"]["code"] != _INTERNAL for one in refused.values()), refused
                 for one in asked_items.values():
                     self._prepare(one)

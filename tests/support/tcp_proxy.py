@@ -64,6 +64,7 @@ class TcpProxy:
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
         self._mode = _Mode.PASS
+        self._swallows_ends = False
         self._delay_s = 0.0
         self._pattern = b""
         self._num_to_drop = 0
@@ -101,9 +102,16 @@ class TcpProxy:
         """Forward everything at once. Connections that lost bytes to a black hole are reset."""
         self._do(self._pass_through)
 
-    def blackhole(self) -> None:
-        """Accept and swallow: connections stay open and nothing comes back."""
-        self._do(lambda: setattr(self, "_mode", _Mode.BLACKHOLE))
+    def blackhole(self, *, swallows_ends: bool = False) -> None:
+        """Accept and swallow: connections stay open and nothing comes back.
+
+        ``swallows_ends``: nor is the target told that a client has closed, as where packets are lost.
+        """
+
+        def swallow() -> None:
+            self._mode, self._swallows_ends = _Mode.BLACKHOLE, swallows_ends
+
+        self._do(swallow)
 
     def delay(self, seconds: float) -> None:
         """Hold every chunk back by so much, each way."""
@@ -184,6 +192,8 @@ class TcpProxy:
             link.tail = chunk[1 - len(self._pattern) :] if len(self._pattern) > 1 else b""
             link.server.write(chunk)
             await link.server.drain()
+        if self._mode is _Mode.BLACKHOLE and self._swallows_ends:
+            await asyncio.Event().wait()  # until the proxy ends
         link.server.close()
 
     async def _pump_replies(self, link: _Link, reader: asyncio.StreamReader) -> None:

@@ -1,5 +1,6 @@
 """How commands fail: one line on standard error, and an exit code that tells the kind."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -100,10 +101,11 @@ def test_a_refused_value_is_told_by_its_flag(run: Any, script: Script) -> None:
     assert told == ["--top-p", "--stop[1]", "--stop-token-id[0]", "sampling.n", "PROMPT"]
 
 
+@pytest.mark.parametrize("on_terminal", [False, True])
 def test_a_command_that_looks_for_a_gateway_says_so(
-    run: Any, script: Script, monkeypatch: pytest.MonkeyPatch
+    run: Any, script: Script, monkeypatch: pytest.MonkeyPatch, on_terminal: bool
 ) -> None:
-    """While a stream that broke is continued; the answer is whole all the same."""
+    """While a stream that broke is continued, on a line of its own; the answer is whole all the same."""
     noted = threading.Event()
     note = Terminal.note
 
@@ -114,6 +116,8 @@ def test_a_command_that_looks_for_a_gateway_says_so(
 
     monkeypatch.setattr(Terminal, "note", noting)
     monkeypatch.setattr(waiting, "AFTER_S", 0.0)
+    if on_terminal:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
 
     def when_noted(_: pb.AttachRequest, __: grpc.ServicerContext) -> Iterator[pb.AttachResponse]:
         assert noted.wait(scaled(60))
@@ -127,6 +131,7 @@ def test_a_command_that_looks_for_a_gateway_says_so(
     code, out, err = run("generate", "x", "--model", "tiny", "--raw")
     assert (code, out) == (0, "Paris\n")
     assert "headrace: the connection is lost (UNAVAILABLE); looking for a gateway at" in err
+    assert ("\n\nheadrace: the connection" in err) == on_terminal
 
 
 def test_nobody_listening_says_where(capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,6 +123,16 @@ def test_attempts_are_bounded(client: Client, script: Script) -> None:
     assert len(script.of("Attach")) == 3
 
 
+def test_a_stream_that_cannot_go_on_in_its_time_says_so(client: Client, script: Script) -> None:
+    """What broke it is told beside: the time was over before anybody could be asked for the rest."""
+    script.on("GenerateStream", stream([accepted()], grpc.StatusCode.UNAVAILABLE))
+    script.on("Attach", fail(grpc.StatusCode.UNAVAILABLE))
+    with pytest.raises(DeadlineExceeded, match="UNAVAILABLE") as caught:
+        list(client.stream("x", model="tiny", timeout_s=0.3))
+    assert caught.value.request_id == REQUEST_ID
+    assert script.of("Attach")
+
+
 def test_reattach_can_be_switched_off(client: Client, script: Script) -> None:
     """With ``reattach=False`` a break is an error at once."""
     script.on("GenerateStream", stream([accepted()], grpc.StatusCode.UNAVAILABLE))

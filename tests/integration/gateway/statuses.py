@@ -32,6 +32,12 @@ def bad_fields(error: grpc.aio.AioRpcError) -> set[str]:
     return {one.field for one in details_of(error)["BadRequest"].field_violations}
 
 
+def violations(error: grpc.aio.AioRpcError) -> dict[str, str]:
+    """The refused fields, and why."""
+    found = details_of(error)["BadRequest"].field_violations
+    return {one.field: one.description for one in found}
+
+
 def retry_s(error: grpc.aio.AioRpcError) -> float:
     """When to come back."""
     return details_of(error)["RetryInfo"].retry_delay.ToNanoseconds() / 1e9

@@ -1,6 +1,7 @@
 """Cancellation, disconnection, deadlines: what the gateway tells the request's record, and its client."""
 
 import asyncio
+import time
 
 import grpc
 import grpc.aio
@@ -14,6 +15,7 @@ from common.streams.following import read_record
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 from tests.integration.gateway.conftest import RunningGateway
+from tests.integration.gateway.keyed_requests import followed
 from tests.integration.gateway.requests import attached, drain, request, text_of
 from tests.integration.gateway.scripted_scheduler import ScriptedScheduler
 from tests.integration.gateway.statuses import error_info
@@ -154,3 +156,24 @@ async def test_get_request_while_it_waits_and_after(
     assert done.status == gen.REQUEST_STATUS_FINISHED
     assert done.result.choices[0].text == "w0 w1 "
     assert done.usage == gen.Usage(prompt_tokens=3, completion_tokens=2)
+
+
+async def test_who_left_while_the_gateway_slept_may_be_elsewhere(
+    gateway: RunningGateway, scheduler: ScriptedScheduler
+) -> None:
+    """A client that took it for gone has the grace to come back; one that hangs up later is believed."""
+    call = gateway.inference.GenerateStream(request())
+    led = await scheduler.next()
+    await followed(led, 1)
+    call.cancel()
+    time.sleep(4.5)  # noqa: ASYNC251 - the whole process sleeps, as on SIGSTOP
+    await followed(led, 0)
+    other = gateway.inference.Attach(pb.AttachRequest(request_id=str(led.id)))
+    await anext(aiter(other))
+    record = await read_record(led.node, led.id, bound_s=10)
+    assert record is not None
+    assert not record.cancel
+    await asyncio.sleep(scaled(5.5))  # it has been awake for longer than what its sleep explains
+    other.cancel()
+    async with asyncio.timeout(scaled(60)):
+        assert await led.cancel_flag() == "abandoned"

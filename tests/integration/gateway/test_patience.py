@@ -1,21 +1,28 @@
 """Long waits and slow readers."""
 
 import asyncio
+import contextlib
+import itertools
+import random
 
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from common.domain import FinishReason
+from common.domain import FinishReason, Priority
+from common.errors import HeadraceError
 from common.grpc_options import MAX_PUBLIC_STREAMS
 from common.records import FinishRecord
 from common.streams import cards
 from common.wire.card import encode_card
-from common.wire.snapshot import QueuePosition
-from gateway import patience
+from common.wire.snapshot import ClassStatus, QueuePosition
+from gateway import boundary, patience
+from gateway.boundary import abort
+from gateway.caller import Context
+from headrace.v1 import admin_service_pb2 as admin_pb
+from headrace.v1 import admin_service_pb2_grpc, inference_service_pb2_grpc
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
-from headrace.v1 import inference_service_pb2_grpc
 from tests.integration.gateway.conftest import RunningGateway, running_gateway
 from tests.integration.gateway.requests import (
     assert_gapless,
@@ -33,6 +40,8 @@ from tests.support.time_scale import scaled
 pytestmark = pytest.mark.integration
 
 WAVE = 512
+# A client's window otherwise grows to megabytes before a server notices that nobody reads.
+UNREAD = [("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
 
 
 async def test_a_waiting_client_hears_where_it_stands(
@@ -85,14 +94,35 @@ async def test_a_reader_that_comes_late_holds_up_nobody(
     assert text_of(events) == "".join(words(0, 200))
 
 
+async def end_of(call: "grpc.aio.UnaryStreamCall") -> grpc.StatusCode:
+    """How it ended, read to there."""
+    async with asyncio.timeout(scaled(60)):
+        try:
+            async for _ in call:
+                pass
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+    return await call.code()
+
+
+def watch_ends(monkeypatch: pytest.MonkeyPatch) -> "asyncio.Queue[HeadraceError]":
+    """The errors that calls end with, as the gateway comes to it: a client hears of it behind what it has not read."""
+    ends: asyncio.Queue[HeadraceError] = asyncio.Queue()
+
+    async def noted(context: Context, error: HeadraceError) -> None:
+        ends.put_nowait(error)
+        await abort(context, error)
+
+    monkeypatch.setattr(boundary, "abort", noted)
+    return ends
+
+
 async def test_a_reader_that_never_comes_is_cut_and_its_request_cancelled(
     gateway: RunningGateway, scheduler: ScriptedScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its place and its request are free after the bound; what was sent, and why it ended, is there if it does come (B23)."""
     monkeypatch.setattr(patience, "READ_WITHIN_S", 0.5)
-    # A client's window otherwise grows to megabytes before a server notices that nobody reads.
-    options = [("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
-    async with grpc.aio.insecure_channel(gateway.address, options=options) as channel:
+    async with grpc.aio.insecure_channel(gateway.address, options=UNREAD) as channel:
         stub = inference_service_pb2_grpc.InferenceServiceStub(channel)
         lazy = stub.GenerateStream(request())
         led = await scheduler.next()
@@ -118,6 +148,25 @@ async def test_a_reader_that_never_comes_is_cut_and_its_request_cancelled(
         assert 0 < assert_gapless(events) < led.progress.next_seq
 
 
+async def test_an_answer_that_nobody_reads_is_cut(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole answer has the same bound as a stream; what was sent of it, and why it ended, is there for who comes late."""
+    monkeypatch.setattr(patience, "READ_WITHIN_S", 0.5)
+    ended = watch_ends(monkeypatch)
+    asked = pb.CountTokensRequest(model="tiny", return_token_ids=True)
+    # Not such as gzip makes small.
+    asked.prompt.token_ids.ids.extend(random.Random(7).randbytes(1_000_000))
+    async with grpc.aio.insecure_channel(gateway.address, options=UNREAD) as channel:
+        # A client that calls it a stream takes what it is asked for; on the wire it is the same call.
+        method = "/headrace.v1.InferenceService/CountTokens"
+        calls = [channel.unary_stream(method)(asked.SerializeToString()) for _ in range(3)]
+        async with asyncio.timeout(scaled(60)):
+            assert (await ended.get()).reason == "READER_TOO_SLOW"
+        codes = await asyncio.gather(*(end_of(call) for call in calls))
+    assert grpc.StatusCode.ABORTED in codes, codes
+
+
 async def test_who_was_told_the_end_is_not_told_that_it_runs(
     gateway: RunningGateway, scheduler: ScriptedScheduler
 ) -> None:
@@ -132,6 +181,27 @@ async def test_who_was_told_the_end_is_not_told_that_it_runs(
     )
     await led.settle(FinishReason.STOP)
     assert (await looking).status == gen.REQUEST_STATUS_FINISHED
+
+
+async def test_a_watcher_of_queues_who_does_not_read_is_cut_off(
+    gateway: RunningGateway, scheduler: ScriptedScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the reader of any stream: changes do not pile up for him."""
+    monkeypatch.setattr(patience, "READ_WITHIN_S", 0.5)
+    ended = watch_ends(monkeypatch)
+    async with grpc.aio.insecure_channel(gateway.address, options=UNREAD) as channel:
+        watching = admin_service_pb2_grpc.AdminServiceStub(channel).WatchQueue(
+            admin_pb.WatchQueueRequest(model="tiny")
+        )
+        async with asyncio.timeout(scaled(60)):
+            for change in itertools.count(1):
+                classes = [ClassStatus(Priority.HIGH, change, 30, 1500)] * 3_000
+                await scheduler.snapshot(classes=classes)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        assert (await ended.get()).reason == "READER_TOO_SLOW"
+                        break
+        assert await end_of(watching) is grpc.StatusCode.ABORTED
 
 
 async def test_new_and_broken_cards(gateway: RunningGateway, scheduler: ScriptedScheduler) -> None:

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.connection import Targets, call_timeout_s
+from common.grpc_options import public_server_options
+from common.lengths import LENGTHS
+from headrace.client.connection import Targets, call_timeout_s, channel_options
 from headrace.client.errors import HeadraceError
 from headrace.client.reattach import Reattach, ReattachPolicy
 
@@ -53,6 +55,20 @@ def test_the_servers_wish_outranks_the_pause_and_the_deadline_both() -> None:
     assert Reattach.of(True).next_pause_s(later, 2.0) is None
 
 
+def test_little_time_is_used() -> None:
+    """A break shortly before the deadline is followed by another try; behind it the time is what was missing."""
+    reattach = Reattach.of(True)
+    pause_s = reattach.next_pause_s(GONE, 0.02)
+    assert pause_s is not None
+    assert pause_s <= 0.01
+    assert not reattach.lacked_time
+    assert reattach.next_pause_s(GONE, 0.001) is None
+    assert reattach.lacked_time
+    spent = Reattach(ReattachPolicy(max_attempts=0))
+    assert spent.next_pause_s(GONE, 0.001) is None
+    assert not spent.lacked_time
+
+
 def test_off_is_off() -> None:
     """No attempt at all."""
     assert Reattach.of(False).next_pause_s(GONE, None) is None
@@ -72,3 +88,14 @@ def test_targets() -> None:
     assert Targets.of(["a", "b"]).after(1) == 0
     with pytest.raises(ValueError, match="at least one target"):
         Targets.of([])
+
+
+def test_a_dead_path_is_noticed_while_the_request_lives() -> None:
+    """Its gateway counts as gone within the lease at the earliest, and then there is the grace to come back elsewhere."""
+    options = dict(channel_options(num_targets=2))
+    noticed_ms = options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"]
+    assert options["grpc.http2.ping_timeout_ms"] == options["grpc.keepalive_timeout_ms"]
+    lives_s = LENGTHS.gateway_lease_s - LENGTHS.gateway_renewal_s + LENGTHS.orphan_grace_s
+    assert noticed_ms / 1000 + 3.0 < lives_s, "too little is left for finding another gateway"
+    allowed_ms = dict(public_server_options())["grpc.http2.min_ping_interval_without_data_ms"]
+    assert int(allowed_ms) < options["grpc.keepalive_time_ms"]

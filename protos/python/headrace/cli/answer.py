@@ -101,8 +101,11 @@ class Answer:
                     self._others[event.delta.index] += event.delta.text
 
     def _note_break(self, error: HeadraceError) -> None:
+        # On a terminal the text so far may end in mid-line, where the note would be taken for a part of the answer.
+        is_within_line = self.text and not self.text.endswith("\n")
         self._waiting.begin(
-            f"the connection is lost ({error.code}); looking for a gateway at {self._target} to go on"
+            f"the connection is lost ({error.code}); looking for a gateway at {self._target} to go on",
+            before="\n" if is_within_line and self._terminal.output.isatty() else "",
         )
 
     def _write(self, text: str) -> None:

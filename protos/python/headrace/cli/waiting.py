@@ -16,10 +16,11 @@ class Waiting:
         self._terminal = terminal
         self._timer: threading.Timer | None = None
 
-    def begin(self, what: str) -> None:
-        """Say ``what`` in a while, unless something else is waited for already."""
+    def begin(self, what: str, *, before: str = "") -> None:
+        """Say ``what`` in a while, unless something else is waited for already; ``before`` goes in front of the line."""
         if self._timer is None:
-            self._timer = threading.Timer(AFTER_S, self._terminal.note, [f"headrace: {what}"])
+            note = f"{before}headrace: {what}"
+            self._timer = threading.Timer(AFTER_S, self._terminal.note, [note])
             # A command that ends does not wait for it.
             self._timer.daemon = True
             self._timer.start()

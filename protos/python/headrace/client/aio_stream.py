@@ -125,7 +125,7 @@ class AsyncTokenStream(Following):
             return
         pause_s = self._pause_s(error)
         if pause_s is None:
-            raise error from cause
+            raise self._given_up(error) from cause
         try:
             async with asyncio.timeout(pause_s):
                 await self._closed.wait()

@@ -5,7 +5,7 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from headrace.client.connection import CHANNEL_OPTIONS
+from headrace.client.connection import channel_options
 from headrace.client.status import error_from_rpc
 from headrace.client.targets import TargetChannels
 from headrace.client.trace import TraceContext
@@ -50,6 +50,7 @@ class Channels(TargetChannels[grpc.Channel]):
             channel.close()
 
     def _new(self, address: str) -> grpc.Channel:
+        options = channel_options(len(self.targets.addresses))
         if self.credentials is None:
-            return grpc.insecure_channel(address, CHANNEL_OPTIONS, self.compression)
-        return grpc.secure_channel(address, self.credentials, CHANNEL_OPTIONS, self.compression)
+            return grpc.insecure_channel(address, options, self.compression)
+        return grpc.secure_channel(address, self.credentials, options, self.compression)

@@ -13,16 +13,12 @@ LOOK_UP_TIMEOUT_S = 15.0
 FORGET_TIMEOUT_S = 120.0
 
 # One channel's state is its own: a client that failed to connect does not slow down the next one.
-CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+_CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     # A gateway that restarts is found again fast; the default first pause is a second.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5000),
-    # A dead path is noticed within 40 s, however long a request queues in silence. Gateways allow a ping
-    # every 10 s; one that is stricter must be told so, or it ends the connection.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     # Statuses with many refused fields need more than the default of 8 KiB.
     ("grpc.max_metadata_size", 16 * 1024),
@@ -30,6 +26,25 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # Answers of a batch with log probabilities pass the default of 4 MiB.
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
 )
+
+
+def channel_options(num_targets: int) -> tuple[tuple[str, int], ...]:
+    """Options of a channel to one of so many targets: when it is asked whether it is there, and for how long.
+
+    With another one to go to, a gateway that is paused, or whose host or network has gone, is noticed within 10 s,
+    however long a request queues in silence: a request outlives its gateway by 14 s at least (docs/operations.md), in
+    which it is followed through another one. Where there is no other, a path that comes back is better than a broken
+    one: 40 s. Pings are sent while calls are open and nothing arrives. Gateways allow one every 4 s; gRPC doubles the
+    interval for a proxy that is stricter and says so.
+    """
+    time_ms, timeout_ms = (5_000, 5_000) if num_targets > 1 else (30_000, 10_000)
+    return (
+        *_CHANNEL_OPTIONS,
+        ("grpc.keepalive_time_ms", time_ms),
+        ("grpc.keepalive_timeout_ms", timeout_ms),
+        # What the library really goes by for any ping it has sent; a minute, unless it is said.
+        ("grpc.http2.ping_timeout_ms", timeout_ms),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from headrace.client.connection import call_timeout_s
 from headrace.client.cursor import Cursor
-from headrace.client.errors import HeadraceError, InternalFailure
+from headrace.client.errors import DeadlineExceeded, HeadraceError, InternalFailure
 from headrace.client.reattach import Reattach
 from headrace.client.trace import TraceContext
 from headrace.v1 import generation_pb2 as gen
@@ -87,6 +87,16 @@ class Following:
         if pause_s is not None and self.on_break is not None:
             self.on_break(error)
         return pause_s
+
+    def _given_up(self, error: HeadraceError) -> HeadraceError:
+        """What is told of a stream that cannot go on: not what broke it, where only the time was missing."""
+        if not self._reattach.lacked_time:
+            return error
+        return DeadlineExceeded(
+            f"the time is over, and the stream was broken by then: {error}",
+            code="DEADLINE_EXCEEDED",
+            request_id=self.request_id,
+        )
 
     def _is_repeatable(self, error: HeadraceError) -> bool:
         """Whether the connection failed, and not a server, and a second request is the same one by its key."""

@@ -16,6 +16,9 @@ _TRANSPORT_CODES = frozenset({"CANCELLED", "INTERNAL", "UNKNOWN"})
 # The queue itself lost the request: there is nothing to attach to, and only a new request can help.
 _LOST = "REQUEST_LOST"
 
+# A call that has less than this left ends before anybody has read it.
+_TOO_LITTLE_S = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class ReattachPolicy:
@@ -39,6 +42,8 @@ class Reattach:
         """A policy of no attempts switches it off."""
         self._policy = policy
         self._attempt = 0
+        self.lacked_time = False
+        """Whether the last pause was refused for the deadline alone."""
 
     @classmethod
     def of(cls, wish: bool | ReattachPolicy) -> "Reattach":
@@ -53,12 +58,17 @@ class Reattach:
 
     def next_pause_s(self, error: HeadraceError, left_s: float | None) -> float | None:
         """The pause before the next attempt; None when ``error`` is the stream's end."""
+        self.lacked_time = False
         if not self._can_help(error) or self._attempt >= self._policy.max_attempts:
             return None
         self._attempt += 1
         pause = self._policy.pause_s(self._attempt, random.random())  # noqa: S311
+        if left_s is not None:
+            # With little time left one more try costs nothing, and may find the end.
+            pause = min(pause, left_s / 2)
         pause = max(pause, error.retry_after_s or 0.0)
-        if left_s is not None and pause >= left_s:
+        if left_s is not None and (pause >= left_s or left_s < _TOO_LITTLE_S):
+            self.lacked_time = True
             return None
         return pause
 

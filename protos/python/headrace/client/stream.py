@@ -112,7 +112,7 @@ class TokenStream(Following):
         pause_s = self._pause_s(error)
         if pause_s is None:
             self._over = True
-            raise error from cause
+            raise self._given_up(error) from cause
         if not self._closed.wait(pause_s):
             self._call = self._begin()
 

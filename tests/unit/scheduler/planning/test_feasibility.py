@@ -57,6 +57,19 @@ def test_the_time_for_the_prompt_counts_to_the_end():
     assert assigned(plan(queue, [make_worker()], 1.0)) == []
 
 
+@pytest.mark.parametrize(("now_s", "is_over"), [(1.5, False), (1.995, True), (2.5, True)])
+def test_a_deadline_in_front_of_no_worker_says_so(now_s: float, is_over: bool):
+    """Whether it is computed by the time that the prompt would take or has passed: the cause is told, not a sum."""
+    queue = make_queue(urgent("one", 2.0, tokens=10, arrival_s=0.0))
+    queue.pace.prefilled(1000, 1.0)
+    why = "no worker serves the model"
+    assert plan(queue, [], now_s).expired == ({"one": why} if is_over else {})
+    queue = make_queue(urgent("other", 2.0, tokens=10, arrival_s=0.0, model_revision="r2"))
+    why = "no worker serves what it needs: its revision or its numerics"
+    here = [make_worker(model_revision="r1")]
+    assert plan(queue, here, now_s).expired == ({"other": why} if now_s > 2.0 else {})
+
+
 def test_what_starts_at_once_is_not_refused_for_its_wait():
     """A free worker is no estimate."""
     queue = make_queue(*(urgent(f"r{n}", 3.0, arrival_s=0.0) for n in range(6)))
@@ -73,6 +86,34 @@ def test_without_a_deadline_of_ones_own_there_is_the_longest_life():
     paced(queue, 0.1)
     assert plan(queue, [FULL], 1.0).expired == {}
     assert set(plan(queue, [FULL], 5.0).expired) == {"patient", "started"}
+
+
+def test_workers_that_are_away_are_no_pace():
+    """While all of them are started again nobody knows how long it takes, however many wait: nobody is refused for it."""
+    queue = make_queue(*(make_request(f"r{n}", arrival_s=-1.0) for n in range(40)))
+    paced(queue, 1.0)
+    queue.add(urgent("urgent", 300.0, arrival_s=0.0))
+    for now_s in range(150):
+        assert plan(queue, [], float(now_s)).expired == {}
+    assert plan(queue, [FULL], 150.0).expired == {}
+    assert queue.pace.wait_s(9) == pytest.approx(10.0)
+
+
+def test_a_standstill_is_no_pace():
+    """Workers are here and start nothing: what that lasts is added for a moment, and then nobody knows."""
+    pace = Pace()
+    pace.look(0.0, is_backlogged=True)
+    pace.started(100)
+    pace.look(10.0, is_backlogged=True)
+    usual_s = pace.wait_s(9)
+    assert usual_s == pytest.approx(1.0, rel=0.5)
+    pace.look(11.5, is_backlogged=True)
+    assert pace.wait_s(9) == pytest.approx(usual_s + 1.5)
+    pace.look(60.0, is_backlogged=True)
+    assert pace.wait_s(9) is None
+    pace.started(5)
+    pace.look(60.5, is_backlogged=True)
+    assert pace.is_known
 
 
 def test_idle_time_says_nothing_about_the_pace():
