@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import decoders
 
 from common.domain import StopConditions
 from tests.support.engines import make_job
@@ -33,3 +34,16 @@ def test_deltas_and_flush_are_the_whole_text(kind: str, data: st.DataObject) -> 
             assert stream.flush() == ""
             return
     assert told + stream.flush() == whole
+
+
+def test_no_half_character_where_a_decoder_does_more_than_bytes():
+    """Such a one is asked for text only, and tokens of one byte make characters all the same: each comes when it is whole."""
+    text = "👨‍👩‍👧‍👦 水車 물레방아 טחנה é ü"
+    tokenizer = byte_level_tokenizer()
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Replace("¤", "$")])
+    ids = tokenizer.encode(text).ids
+    assert len(ids) > len(text)
+    stream = Texts(tokenizer.to_str().encode()).text_of(make_job(prompt=""))
+    deltas = [stream.push(token_id, may_stop=True).text for token_id in ids]
+    assert not any("\ufffd" in delta for delta in deltas)
+    assert "".join(deltas) + stream.flush() == text
