@@ -44,7 +44,7 @@ async def service_problems(settings: LocalSettings) -> list[str]:
         stack.scheduler(_SOME_REDIS),
         stack.worker(0, _SOME_SCHEDULER),
     ]
-    found = await asyncio.gather(*map(_problems_of, specs))
+    found = await asyncio.gather(*map(problems_of, specs))
     return list(dict.fromkeys(problem for problems in found for problem in problems))
 
 
@@ -59,7 +59,8 @@ def _problem_of_port(host: str, port: int) -> str | None:
         return f"cannot be had on {host}: {error.strerror}"
 
 
-async def _problems_of(spec: ChildSpec) -> Sequence[str]:
+async def problems_of(spec: ChildSpec) -> Sequence[str]:
+    """What one of them says."""
     process = await asyncio.create_subprocess_exec(
         *leashed([*spec.command, CHECK_FLAG]),
         stdin=asyncio.subprocess.DEVNULL,
@@ -70,6 +71,8 @@ async def _problems_of(spec: ChildSpec) -> Sequence[str]:
     try:
         async with asyncio.timeout(spec.ready_within_s):
             _, said = await process.communicate()
+    except TimeoutError:
+        return [f"{spec.name} has not checked its settings within {spec.ready_within_s:g} s"]
     finally:
         if process.returncode is None:
             process.kill()

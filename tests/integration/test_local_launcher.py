@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from deploy.local.child import ChildSpec
+from deploy.local.preflight import problems_of
+from deploy.local.readiness import ReadyFile
 from tests.support.local_stack import LocalStack, is_running
 from tests.support.polling import eventually
 from tests.support.time_scale import scaled
@@ -103,6 +106,13 @@ def test_gives_up_with_the_childs_last_words(launch: Launch) -> None:
     assert launcher.wait() == 1
     assert "worker-0 has no model" in launcher.said()
     assert not list(launcher.temporary.iterdir())
+
+
+async def test_a_check_that_takes_too_long_is_told(tmp_path: Path) -> None:
+    """Before anything starts: which service has not answered, and in which time."""
+    never = (sys.executable, "-c", "import signal; signal.pause()")
+    spec = ChildSpec("gateway", never, ReadyFile(tmp_path / "ready.json"), ready_within_s=0.2)
+    assert await problems_of(spec) == ["gateway has not checked its settings within 0.2 s"]
 
 
 def test_kept_data_survives_and_is_locked(launch: Launch, tmp_path: Path) -> None:

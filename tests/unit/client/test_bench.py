@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import io
 import itertools
 import json
 import math
@@ -12,7 +13,11 @@ from headrace.bench.plots import write_plot
 from headrace.bench.results import HEAD, Results, ResultsError, comparison, row
 from headrace.bench.samples import Level, Objective, Sample, percentile_ms
 from headrace.bench.workload import WorkloadError, from_file, made_up
+from headrace.cli.arguments import build_parser
+from headrace.cli.bench import bench
 from headrace.cli.bench_arguments import levels_of, plot_path, rates_of
+from headrace.cli.terminal import Terminal
+from headrace.client import Client
 
 GOOD = Sample(took_s=1.1, first_s=0.1, tokens=11)
 SLOW = Sample(took_s=4.0, first_s=3.0, tokens=11)
@@ -109,6 +114,19 @@ def test_a_comparison_pairs_equal_levels():
     ((load, tokens, *_),) = comparison(before, after)
     assert load == "8"
     assert tokens == "150.0 (+50.0%)"
+
+
+def test_runs_without_a_common_level_are_not_compared_in_silence(tmp_path):
+    """An empty table would look like no difference."""
+    Results("m", "w", [level(8), level(2, is_open=True)]).write(tmp_path / "before.json")
+    Results("m", "w", [level(16)]).write(tmp_path / "after.json")
+    words = ["bench", "--load", f"{tmp_path}/after.json", "--compare", f"{tmp_path}/before.json"]
+    terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO())
+    arguments = build_parser("localhost:1").parse_args(words)
+    with Client("localhost:1") as client:
+        bench(client, arguments, terminal)
+    assert "before.json has the levels 8, 2/s" in terminal.error.getvalue()
+    assert terminal.output.getvalue().count("LOAD") == 1
 
 
 def test_plots_are_files_that_need_nothing_else(tmp_path):

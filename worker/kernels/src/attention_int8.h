@@ -5,38 +5,43 @@
 
 // Scores of ROWS lines and UNITS units of 16 keys, still whole.
 template <int ROWS, int UNITS>
-static inline void score_int8(const int8_t* const* query, const int32_t* corrections, const uint8_t* const* keys,
-                              int width, D dots[ROWS][UNITS]) {
-  for (int r = 0; r < ROWS; r++)
-    for (int u = 0; u < UNITS; u++) dots[r][u] = begin_offset(corrections[r]);
-  for (int d = 0; d < width; d += 4) {
-    W key[UNITS];
-    for (int u = 0; u < UNITS; u++) key[u] = load_bytes(keys[u] + d * 16);
-#pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++) {
-      const X q = spread(query[r] + d);
-      for (int u = 0; u < UNITS; u++) dots[r][u] = dot_offset(dots[r][u], key[u], q);
-    }
-  }
+static inline HK_INLINE void score_int8(const Operand* const* query, const int32_t* corrections,
+                                        const uint8_t* const* keys, int width, D dots[ROWS][UNITS]) {
+  repeat<ROWS>([&](auto r) HK_INLINE {
+    const D begin = begin_offset(corrections[r]);
+    repeat<UNITS>([&](auto u) HK_INLINE { dots[r][u] = begin; });
+  });
+  for (int d = 0; d < width; d += 8)
+    repeat<2>([&](auto i) HK_INLINE {
+      repeat<kPhases>([&](auto phase) HK_INLINE {
+        W key[UNITS];
+        repeat<UNITS>([&](auto u) HK_INLINE { key[u] = load_phase(keys[u] + (d + i * 4) * 16, phase); });
+        repeat<ROWS>([&](auto r) HK_INLINE {
+          const X q = spread(query[r] + d + i * 4 + phase * 2);
+          repeat<UNITS>([&](auto u) HK_INLINE { dots[r][u] = dot_offset(dots[r][u], key[u], q); });
+        });
+      });
+    });
 }
 
 // Sums over the tile's keys of weights times values, for PARTS vectors of each line's output.
 template <int ROWS, int PARTS>
-static inline void weigh_int8(const uint8_t* weights, const uint8_t* const* values, int units, int width,
-                              D dots[ROWS][PARTS]) {
-  for (int r = 0; r < ROWS; r++)
-    for (int p = 0; p < PARTS; p++) dots[r][p] = no_dots();
+static inline HK_INLINE void weigh_int8(const Weight* weights, const uint8_t* const* values, int units, int width,
+                                        D dots[ROWS][PARTS]) {
+  repeat<ROWS>([&](auto r) HK_INLINE { repeat<PARTS>([&](auto p) HK_INLINE { dots[r][p] = no_dots(); }); });
   for (int u = 0; u < units; u++)
-#pragma GCC unroll 4
-    for (int four = 0; four < 4; four++) {
+    repeat<4>([&](auto four) HK_INLINE {
       W value[PARTS];
-      for (int p = 0; p < PARTS; p++) value[p] = load_bytes(values[u] + (size_t)four * width * 4 + p * 64);
-#pragma GCC unroll 8
-      for (int r = 0; r < ROWS; r++) {
-        const X weight = spread(weights + r * kTile + u * 16 + four * 4);
-        for (int p = 0; p < PARTS; p++) dots[r][p] = dot_signed(dots[r][p], value[p], weight);
-      }
-    }
+      repeat<PARTS>([&](auto p) HK_INLINE { value[p] = load_bytes(values[u] + (size_t)four * width * 4 + p * 64); });
+      repeat<kPhases>([&](auto phase) HK_INLINE {
+        W part[PARTS];
+        repeat<PARTS>([&](auto p) HK_INLINE { part[p] = signed_phase_of(value[p], phase); });
+        repeat<ROWS>([&](auto r) HK_INLINE {
+          const X weight = spread(weights + r * kTile + u * 16 + four * 4 + phase * 2);
+          repeat<PARTS>([&](auto p) HK_INLINE { dots[r][p] = dot_signed(dots[r][p], part[p], weight); });
+        });
+      });
+    });
 }
 
 class Int8Cache {
@@ -49,10 +54,11 @@ class Int8Cache {
         width_(paging.padded_dim) {
     for (int i = 0; i < lines.count * width_; i += 16) store(sums_ + i, zero());
     for (int i = 0; i < lines.count; i++) {
-      int8_t* q = queries_ + (size_t)i * width_;
+      int8_t q[kWidestHead];
       query_scales_[i] = quantize_head(lines.query[i], m->head_dim, width_, q);
       int32_t total = 0;
       for (int d = 0; d < width_; d++) total += q[d];
+      store_operands(queries_ + (size_t)i * width_, q, width_);
       corrections_[i] = -128 * total;
     }
   }
@@ -66,7 +72,7 @@ class Int8Cache {
   template <int ROWS>
   void attend(Lines& lines, int first_line, const Tile& tile) const {
     alignas(64) float weights[ROWS * kTile];
-    alignas(64) uint8_t bytes[ROWS * kTile];
+    alignas(64) Weight bytes[ROWS * kTile];
     float steps[ROWS];
     F factors[ROWS];
     score_tile<ROWS>(first_line, tile, weights);
@@ -76,8 +82,8 @@ class Int8Cache {
     }
     float* out = sums_ + (size_t)first_line * width_;
     int part = 0;
-    for (; part + kValueParts <= width_ / 16; part += kValueParts)
-      weigh_part<ROWS, kValueParts>(bytes, tile, part, factors, steps, out);
+    for (; part + kByteParts <= width_ / 16; part += kByteParts)
+      weigh_part<ROWS, kByteParts>(bytes, tile, part, factors, steps, out);
     for (; part < width_ / 16; part += 2) weigh_part<ROWS, 2>(bytes, tile, part, factors, steps, out);
   }
 
@@ -89,7 +95,7 @@ class Int8Cache {
  private:
   template <int ROWS>
   void score_tile(int line, const Tile& tile, float* scores) const {
-    const int8_t* query[ROWS];
+    const Operand* query[ROWS];
     for (int r = 0; r < ROWS; r++) query[r] = queries_ + (size_t)(line + r) * width_;
     int u = 0;
     if (kScoreUnits > 1 && tile.units == kTileUnits) {
@@ -100,7 +106,7 @@ class Int8Cache {
   }
 
   template <int ROWS, int UNITS>
-  void score_units(const int8_t* const* query, int line, const Tile& tile, int first, float* scores) const {
+  void score_units(const Operand* const* query, int line, const Tile& tile, int first, float* scores) const {
     const uint8_t* keys[UNITS];
     D dots[ROWS][UNITS];
     for (int u = 0; u < UNITS; u++) keys[u] = keys_ + tile.place[first + u] * head_bytes_;
@@ -114,7 +120,7 @@ class Int8Cache {
   }
 
   // Weights, which take the values' scales, as bytes; returns what one step of them is worth.
-  float to_bytes(const Lines& lines, int line, const Tile& tile, const float* weights, uint8_t* bytes) const {
+  float to_bytes(const Lines& lines, int line, const Tile& tile, const float* weights, Weight* bytes) const {
     const int first = lines.first[line] - tile.begin, last = lines.last[line] - tile.begin;
     const bool whole = first <= 0 && last >= tile.units * 16;
     F v[kTileUnits], top = zero();
@@ -126,12 +132,12 @@ class Int8Cache {
     }
     const float most = top_magnitude(top);
     const F inverse = set1(most > 1e-30f ? 255.0f / most : 0.0f);
-    for (int u = 0; u < tile.units; u++) store_uint8(bytes + u * 16, mul(v[u], inverse));
+    for (int u = 0; u < tile.units; u++) store_weights(bytes + u * 16, mul(v[u], inverse));
     return most * (1.0f / 255.0f);
   }
 
   template <int ROWS, int PARTS>
-  void weigh_part(const uint8_t* bytes, const Tile& tile, int part, const F* factors, const float* steps,
+  void weigh_part(const Weight* bytes, const Tile& tile, int part, const F* factors, const float* steps,
                   float* out) const {
     const uint8_t* values[kTileUnits];
     D dots[ROWS][PARTS];
@@ -150,6 +156,6 @@ class Int8Cache {
   int width_;
   float query_scales_[kMostLines];
   int32_t corrections_[kMostLines];
-  int8_t queries_[kMostLines * kWidestHead];
+  Operand queries_[kMostLines * kWidestHead];
   alignas(64) mutable float sums_[kMostLines * kWidestHead];
 };

@@ -17,29 +17,38 @@ struct Fp4 {
 template <class Values>
 struct Codes4 {
   static constexpr size_t kGroupBytes = 1024 + 64;
-  static constexpr bool kScalesRows = false;
+  static constexpr bool kScalesRows = false, kWhole = true;
+  static constexpr int kRows = kMatmulRows;
 
-  template <int ROWS>
-  static inline void add_group(const Group& in, const uint8_t* w, F acc[ROWS][2]) {
+  template <int ROWS, int COLUMNS>
+  static inline HK_INLINE void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
     const Codebook book = load_codebook(Values::kBook);
-    D dots[ROWS][2];
-    for (int r = 0; r < ROWS; r++) {
+    D dots[ROWS][COLUMNS];
+    repeat<ROWS>([&](auto r) HK_INLINE {
       const int32_t* sums = in.sums + r * in.scale_stride * 2;
-      dots[r][0] = dots[r][1] = begin_offset(sums[0] + sums[1]);
-    }
+      const D begin = begin_offset(sums[0] + sums[1]);
+      repeat<COLUMNS>([&](auto c) HK_INLINE { dots[r][c] = begin; });
+    });
+    const uint8_t* at = w + column * 64;
 #pragma GCC unroll 4
-    for (int s = 0; s < 8; s++, w += 128) {
-      const W w0 = load_bytes(w), w1 = load_bytes(w + 64);
-      const W low0 = look_up(book, low_nibbles(w0)), low1 = look_up(book, low_nibbles(w1));
-      HK_STEP(dot_offset, low0, low1, s * 4)
-      const W high0 = look_up(book, high_nibbles(w0)), high1 = look_up(book, high_nibbles(w1));
-      HK_STEP(dot_offset, high0, high1, s * 4 + 32)
+    for (int s = 0; s < 8; s++, at += 128) {
+      W bytes[COLUMNS], half[COLUMNS];
+      const auto part = [&](int c, int phase) HK_INLINE { return phase_of(half[c], phase); };
+      load_columns<COLUMNS>(at, bytes);
+      repeat<COLUMNS>([&](auto c) HK_INLINE { half[c] = look_up(book, low_nibbles(bytes[c])); });
+      step_offset<ROWS, COLUMNS>(dots, part, in.x + s * 4, in.x_stride);
+      repeat<COLUMNS>([&](auto c) HK_INLINE { half[c] = look_up(book, high_nibbles(bytes[c])); });
+      step_offset<ROWS, COLUMNS>(dots, part, in.x + (s + 8) * 4, in.x_stride);
     }
-    const uint16_t* halves = reinterpret_cast<const uint16_t*>(w);
-    const F factor[2] = {load_halves(halves), load_halves(halves + 16)};
-    for (int r = 0; r < ROWS; r++) {
+    const uint16_t* halves = reinterpret_cast<const uint16_t*>(w + 1024) + column * 16;
+    F factor[COLUMNS];
+    repeat<COLUMNS>([&](auto c) HK_INLINE { factor[c] = load_halves(halves + c * 16); });
+    repeat<ROWS>([&](auto r) HK_INLINE {
       const F scale = set1(in.scales[r * in.scale_stride] * Values::kStep);
-      for (int c = 0; c < 2; c++) acc[r][c] = fma(mul(to_float(dots[r][c]), factor[c]), scale, acc[r][c]);
-    }
+      repeat<COLUMNS>([&](auto c) HK_INLINE {
+        F& sum = acc[r][column + c];
+        sum = fma(mul(to_float(dots[r][c]), factor[c]), scale, sum);
+      });
+    });
   }
 };

@@ -50,7 +50,7 @@ static void head_blocks8(const Args& a, int item) {
   for (int tile = item * 2; tile < item * 2 + 2 && tile * 32 < vocab; tile++) {
     const int width = vocab - tile * 32 < 32 ? vocab - tile * 32 : 32;
     const uint8_t* w = a.linear->weights + tile * tile_bytes;
-    Ahead ahead(w + tile_bytes, tile_bytes, end, k / 64, a.rows);
+    Ahead ahead(w + tile_bytes, tile_bytes, end, k / 64, a.rows, Blocks8::kRows);
     for (int first = 0, count; first < a.rows; first += count) {
       count = held_rows(a.rows - first);
       alignas(64) float out[kHeldRows * 32];

@@ -2,6 +2,21 @@
 // its vectors. A row's numbers never depend on what else is in the step: each is computed by the same operations in the
 // same order, whichever tile, thread or chunk it falls into.
 
+// Does something for 0 to COUNT - 1, each of them a constant: what a compiler would do with a loop too, but often too late
+// for small arrays to become registers.
+template <int I>
+struct Index {
+  constexpr operator int() const { return I; }
+};
+#define HK_INLINE __attribute__((always_inline))
+template <int COUNT, class Body>
+static inline HK_INLINE void repeat(Body body) {
+  if constexpr (COUNT > 0) {
+    repeat<COUNT - 1>(body);
+    body(Index<COUNT - 1>());
+  }
+}
+
 static constexpr float kLog2E = 1.44269504f;
 
 static inline F exponential(F x) {

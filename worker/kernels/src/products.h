@@ -7,67 +7,124 @@
 struct Group {
   const int8_t* q;      // of the first row
   int stride;           // from row to row
+  const Operand* x;     // the same as whole bytes are multiplied by
+  int x_stride;
   const float* scales;  // likewise, of this group
   int scale_stride;
   const int32_t* sums;  // of the group's two halves
 };
 
-// A step of four inputs, for all rows of a tile.
-#define HK_STEP(dot, w0, w1, at)                                        \
-  HK_UNROLL for (int r = 0; r < ROWS; r++) {                            \
-    const X x = spread(in.q + (size_t)r * in.stride + (at));            \
-    dots[r][0] = dot(dots[r][0], w0, x);                                \
-    dots[r][1] = dot(dots[r][1], w1, x);                                \
+// Vectors of 16 outputs that ROWS rows are multiplied by at once: as many sums as there are registers for.
+template <int ROWS>
+static constexpr int columns() {
+  return ROWS * 2 <= kMatmulSums ? 2 : 1;
+}
+
+// A step of four inputs for all rows of a tile: weights in whole bytes, 128 too large, of which part(column, phase) gives
+// what is multiplied by, and
+template <int ROWS, int COLUMNS, class Parts>
+static inline HK_INLINE void step_offset(D dots[ROWS][COLUMNS], Parts part, const Operand* x, int stride) {
+  repeat<kPhases>([&](auto phase) HK_INLINE {
+    W w[COLUMNS];
+    repeat<COLUMNS>([&](auto c) HK_INLINE { w[c] = part(c, phase); });
+    repeat<ROWS>([&](auto r) HK_INLINE {
+      const X one = spread(x + (size_t)r * stride + phase * 2);
+      repeat<COLUMNS>([&](auto c) HK_INLINE { dots[r][c] = dot_offset(dots[r][c], w[c], one); });
+    });
+  });
+}
+
+// STEPS of them; to jump back after each would cost a fifth.
+template <int ROWS, int COLUMNS, int STEPS>
+static inline HK_INLINE void steps_offset(D dots[ROWS][COLUMNS], const uint8_t* w, const Operand* x, int stride) {
+  for (int s = 0; s < STEPS; s += 4, w += 4 * 128, x += 4 * 4)
+    repeat<4>([&](auto i) HK_INLINE {
+      const auto part = [&](int c, int phase) HK_INLINE { return load_phase(w + i * 128 + c * 64, phase); };
+      step_offset<ROWS, COLUMNS>(dots, part, x + i * 4, stride);
+    });
+}
+
+// weights of 4 bits.
+template <int ROWS, int COLUMNS>
+static inline HK_INLINE void step_small(Small dots[ROWS][COLUMNS], const W w[COLUMNS], const int8_t* q, int stride) {
+  repeat<ROWS>([&](auto r) HK_INLINE {
+    const X one = spread(q + (size_t)r * stride);
+    repeat<COLUMNS>([&](auto c) HK_INLINE { dots[r][c] = dot_small(dots[r][c], w[c], one); });
+  });
+}
+
+// A group's rows as whole bytes are multiplied by.
+template <int ROWS>
+struct Operands {
+  Operand room[kPhases > 1 ? ROWS * 64 : 1];
+  void take(Group& group) {
+    if constexpr (kPhases > 1) {
+      for (int r = 0; r < ROWS; r++) store_operands(room + r * 64, group.q + (size_t)r * group.stride, 64);
+      group.x = room;
+      group.x_stride = 64;
+    } else {
+      group.x = group.q;
+      group.x_stride = group.stride;
+    }
   }
-#define HK_UNROLL _Pragma("GCC unroll 8")
+};
+
+template <int COLUMNS>
+static inline HK_INLINE void load_columns(const uint8_t* w, W out[COLUMNS]) {
+  repeat<COLUMNS>([&](auto c) HK_INLINE { out[c] = load_bytes(w + c * 64); });
+}
 
 // Bytes [16 steps of four inputs][32 outputs][4], 128 too large; rows are scaled at the end.
 struct Int8Rows {
   static constexpr size_t kGroupBytes = 2048;
-  static constexpr bool kScalesRows = true;
+  static constexpr bool kScalesRows = true, kWhole = true;
+  static constexpr int kRows = kMatmulRows;
 
-  template <int ROWS>
-  static inline void add_group(const Group& in, const uint8_t* w, F acc[ROWS][2]) {
-    D dots[ROWS][2];
-    for (int r = 0; r < ROWS; r++) {
+  // Outputs from 16 * column on.
+  template <int ROWS, int COLUMNS>
+  static inline HK_INLINE void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
+    D dots[ROWS][COLUMNS];
+    repeat<ROWS>([&](auto r) HK_INLINE {
       const int32_t* sums = in.sums + r * in.scale_stride * 2;
-      dots[r][0] = dots[r][1] = begin_offset(sums[0] + sums[1]);
-    }
-#pragma GCC unroll 4
-    for (int s = 0; s < 16; s++, w += 128) {
-      const W w0 = load_bytes(w), w1 = load_bytes(w + 64);
-      HK_STEP(dot_offset, w0, w1, s * 4)
-    }
-    for (int r = 0; r < ROWS; r++) {
+      const D begin = begin_offset(sums[0] + sums[1]);
+      repeat<COLUMNS>([&](auto c) HK_INLINE { dots[r][c] = begin; });
+    });
+    w += column * 64;
+    steps_offset<ROWS, COLUMNS, 16>(dots, w, in.x, in.x_stride);
+    repeat<ROWS>([&](auto r) HK_INLINE {
       const F scale = set1(in.scales[r * in.scale_stride]);
-      for (int c = 0; c < 2; c++) acc[r][c] = fma(to_float(dots[r][c]), scale, acc[r][c]);
-    }
+      repeat<COLUMNS>([&](auto c) HK_INLINE {
+        acc[r][column + c] = fma(to_float(dots[r][c]), scale, acc[r][column + c]);
+      });
+    });
   }
 };
 
 // Two blocks of 32 inputs: bytes [8 steps][32 outputs][4], 128 too large, then a half precision scale for each output.
 struct Blocks8 {
   static constexpr size_t kBlockBytes = 1024 + 64, kGroupBytes = 2 * kBlockBytes;
-  static constexpr bool kScalesRows = false;
+  static constexpr bool kScalesRows = false, kWhole = true;
+  static constexpr int kRows = kMatmulRows;
 
-  template <int ROWS>
-  static inline void add_group(const Group& in, const uint8_t* w, F acc[ROWS][2]) {
-    for (int b = 0; b < 2; b++) {
-      D dots[ROWS][2];
-      for (int r = 0; r < ROWS; r++)
-        dots[r][0] = dots[r][1] = begin_offset(in.sums[r * in.scale_stride * 2 + b]);
-#pragma GCC unroll 4
-      for (int s = 0; s < 8; s++, w += 128) {
-        const W w0 = load_bytes(w), w1 = load_bytes(w + 64);
-          HK_STEP(dot_offset, w0, w1, b * 32 + s * 4)
-      }
-      const uint16_t* halves = reinterpret_cast<const uint16_t*>(w);
-      const F factor[2] = {load_halves(halves), load_halves(halves + 16)};
-      w += 64;
-      for (int r = 0; r < ROWS; r++) {
+  template <int ROWS, int COLUMNS>
+  static inline HK_INLINE void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
+    for (int b = 0; b < 2; b++, w += kBlockBytes) {
+      D dots[ROWS][COLUMNS];
+      repeat<ROWS>([&](auto r) HK_INLINE {
+        const D begin = begin_offset(in.sums[r * in.scale_stride * 2 + b]);
+        repeat<COLUMNS>([&](auto c) HK_INLINE { dots[r][c] = begin; });
+      });
+      steps_offset<ROWS, COLUMNS, 8>(dots, w + column * 64, in.x + b * 32, in.x_stride);
+      const uint16_t* halves = reinterpret_cast<const uint16_t*>(w + 1024) + column * 16;
+      F factor[COLUMNS];
+      repeat<COLUMNS>([&](auto c) HK_INLINE { factor[c] = load_halves(halves + c * 16); });
+      repeat<ROWS>([&](auto r) HK_INLINE {
         const F scale = set1(in.scales[r * in.scale_stride]);
-        for (int c = 0; c < 2; c++) acc[r][c] = fma(mul(to_float(dots[r][c]), factor[c]), scale, acc[r][c]);
-      }
+        repeat<COLUMNS>([&](auto c) HK_INLINE {
+          F& sum = acc[r][column + c];
+          sum = fma(mul(to_float(dots[r][c]), factor[c]), scale, sum);
+        });
+      });
     }
   }
 };
@@ -76,42 +133,45 @@ struct Blocks8 {
 // and a smallest value for each output, in half precision.
 struct Blocks4 {
   static constexpr size_t kBlockBytes = 512 + 128, kGroupBytes = 2 * kBlockBytes;
-  static constexpr bool kScalesRows = false;
+  static constexpr bool kScalesRows = false, kWhole = false;
+  static constexpr int kRows = kSmallRows;
 
-  template <int ROWS>
-  static inline void add_group(const Group& in, const uint8_t* w, F acc[ROWS][2]) {
-    for (int b = 0; b < 2; b++) {
-      D dots[ROWS][2];
-      for (int r = 0; r < ROWS; r++) dots[r][0] = dots[r][1] = no_dots();
+  template <int ROWS, int COLUMNS>
+  static inline HK_INLINE void add_group(const Group& in, const uint8_t* w, int column, F acc[ROWS][2]) {
+    for (int b = 0; b < 2; b++, w += kBlockBytes) {
+      Small dots[ROWS][COLUMNS];
+      repeat<ROWS>([&](auto r) HK_INLINE { repeat<COLUMNS>([&](auto c) HK_INLINE { dots[r][c] = no_small(); }); });
+      const uint8_t* at = w + column * 64;
 #pragma GCC unroll 4
-      for (int s = 0; s < 4; s++, w += 128) {
-        const W w0 = load_bytes(w), w1 = load_bytes(w + 64);
-          const W low0 = low_nibbles(w0), low1 = low_nibbles(w1);
-        HK_STEP(dot_small, low0, low1, b * 32 + s * 4)
-        const W high0 = high_nibbles(w0), high1 = high_nibbles(w1);
-        HK_STEP(dot_small, high0, high1, b * 32 + s * 4 + 16)
+      for (int s = 0; s < 4; s++, at += 128) {
+        W bytes[COLUMNS], half[COLUMNS];
+        load_columns<COLUMNS>(at, bytes);
+        repeat<COLUMNS>([&](auto c) HK_INLINE { half[c] = low_nibbles(bytes[c]); });
+        step_small<ROWS, COLUMNS>(dots, half, in.q + b * 32 + s * 4, in.stride);
+        repeat<COLUMNS>([&](auto c) HK_INLINE { half[c] = high_nibbles(bytes[c]); });
+        step_small<ROWS, COLUMNS>(dots, half, in.q + b * 32 + s * 4 + 16, in.stride);
       }
-      const uint16_t* halves = reinterpret_cast<const uint16_t*>(w);
-      const F factor[2] = {load_halves(halves), load_halves(halves + 16)};
-      const F least[2] = {load_halves(halves + 32), load_halves(halves + 48)};
-      w += 128;
-      for (int r = 0; r < ROWS; r++) {
+      const uint16_t* halves = reinterpret_cast<const uint16_t*>(w + 512) + column * 16;
+      F factor[COLUMNS], least[COLUMNS];
+      repeat<COLUMNS>([&](auto c) HK_INLINE {
+        factor[c] = load_halves(halves + c * 16);
+        least[c] = load_halves(halves + 32 + c * 16);
+      });
+      repeat<ROWS>([&](auto r) HK_INLINE {
         const float step = in.scales[r * in.scale_stride];
         const F scale = set1(step);
         // Each value of the block has the smallest one in it: times the sum of the inputs.
         const F total = set1((float)in.sums[r * in.scale_stride * 2 + b] * (-1.0f / 128.0f) * step);
-        for (int c = 0; c < 2; c++) {
-          acc[r][c] = fma(mul(to_float(dots[r][c]), factor[c]), scale, acc[r][c]);
-          acc[r][c] = fma(least[c], total, acc[r][c]);
-        }
-      }
+        repeat<COLUMNS>([&](auto c) HK_INLINE {
+          F& sum = acc[r][column + c];
+          sum = fma(least[c], total, fma(mul(to_float(small_sums(dots[r][c])), factor[c]), scale, sum));
+        });
+      });
     }
   }
 };
 
 #include "codes.h"
-
-#undef HK_STEP
 
 // Weights that are wanted next. They come into the caches while others are multiplied by, some lines with each group.
 struct Ahead {
@@ -120,8 +180,8 @@ struct Ahead {
 
   Ahead() : at(nullptr), end(nullptr), lines(0) {}
   // The tile at next, while rows are multiplied by another of its size; nothing lies behind all_end.
-  Ahead(const uint8_t* next, size_t bytes, const uint8_t* all_end, int groups, int rows) : Ahead() {
-    const int passes = (rows + kMatmulRows - 1) / kMatmulRows;
+  Ahead(const uint8_t* next, size_t bytes, const uint8_t* all_end, int groups, int rows, int rows_at_once) : Ahead() {
+    const int passes = (rows + rows_at_once - 1) / rows_at_once;
     // One pass uses a tile as it comes from memory, and has nothing to do meanwhile: the processor fetches well enough.
     if (passes < 2 || next >= all_end) return;
     at = next;
@@ -136,25 +196,28 @@ struct Ahead {
 // One tile of 32 outputs for ROWS rows: out [ROWS][32].
 template <class Format, int ROWS>
 static inline void multiply(const Quantized& in, size_t first, int k, const uint8_t* w, Ahead& ahead, float* out) {
+  constexpr int kColumns = columns<ROWS>();
   const int groups = k / 64;
   F acc[ROWS][2];
-  for (int r = 0; r < ROWS; r++) acc[r][0] = acc[r][1] = zero();
-  Group group = {in.q + first * k, k, in.scales + first * groups, groups, in.sums + first * groups * 2};
+  Operands<ROWS> operands;
+  repeat<ROWS>([&](auto r) HK_INLINE { acc[r][0] = acc[r][1] = zero(); });
+  Group group = {in.q + first * k, k, nullptr, 0, in.scales + first * groups, groups, in.sums + first * groups * 2};
   for (int g = 0; g < groups; g++) {
     ahead.fetch();
-    Format::template add_group<ROWS>(group, w, acc);
+    if (Format::kWhole) operands.take(group);
+    repeat<2 / kColumns>([&](auto i) HK_INLINE { Format::template add_group<ROWS, kColumns>(group, w, i * kColumns, acc); });
     w += Format::kGroupBytes;
     group.q += 64;
     group.scales++;
     group.sums += 2;
   }
-  for (int r = 0; r < ROWS; r++) {
+  repeat<ROWS>([&](auto r) HK_INLINE {
     store(out + r * 32, acc[r][0]);
     store(out + r * 32 + 16, acc[r][1]);
-  }
+  });
 }
 
-// ROWS at most kMatmulRows; chosen at run time for the last rows.
+// ROWS at most the format's; chosen at run time for the last rows.
 template <class Format, int ROWS>
 static inline void multiply_some(int rows, const Quantized& in, size_t first, int k, const uint8_t* w, Ahead& ahead,
                                  float* out) {
@@ -171,14 +234,14 @@ static inline void multiply_tile(const Quantized& in, size_t first, int count, i
   for (int done = 0, some; done < count; done += some) {
     // A small rest is shared with the rows before it.
     const int left = count - done;
-    some = left <= kMatmulRows ? left : left < 2 * kMatmulRows ? (left + 1) / 2 : kMatmulRows;
-    multiply_some<Format, kMatmulRows>(some, in, first + done, k, w, ahead, out + done * 32);
+    some = left <= Format::kRows ? left : left < 2 * Format::kRows ? (left + 1) / 2 : Format::kRows;
+    multiply_some<Format, Format::kRows>(some, in, first + done, k, w, ahead, out + done * 32);
   }
 }
 
-// Rows whose outputs are held before they go on; a multiple of kMatmulRows.
+// Rows whose outputs are held before they go on; a multiple of every tile's.
 static constexpr int kHeldRows = 24;
-static_assert(kHeldRows % kMatmulRows == 0, "only the last rows may be fewer than a tile's");
+static_assert(kHeldRows % kMatmulRows == 0 && kHeldRows % kSmallRows == 0, "only the last rows may be fewer than a tile's");
 
 static inline int held_rows(int left) { return left < kHeldRows ? left : kHeldRows; }
 
@@ -205,7 +268,8 @@ static inline void matmul_in(const Args& a, int item) {
     scale[c] = Format::kScalesRows ? load(a.linear->scales + column) : zero();
     if (a.linear->bias) bias[c] = load(a.linear->bias + column);
   }
-  Ahead ahead(w + tile_bytes, tile_bytes, a.linear->weights + n / 32 * tile_bytes, k / 64, part.last - part.first);
+  Ahead ahead(w + tile_bytes, tile_bytes, a.linear->weights + n / 32 * tile_bytes, k / 64, part.last - part.first,
+              Format::kRows);
   for (int first = part.first, count; first < part.last; first += count) {
     count = held_rows(part.last - first);
     alignas(64) float tile[kHeldRows * 32];
@@ -248,7 +312,7 @@ static inline void gate_up_in(const Args& a, int item) {
       const uint8_t* tile = w + i * tile_bytes;
       // The first rows bring the tiles, the others find them.
       Ahead ahead;
-      if (first == part.first) ahead = Ahead(tile + tile_bytes, tile_bytes, end, k / 64, count);
+      if (first == part.first) ahead = Ahead(tile + tile_bytes, tile_bytes, end, k / 64, count, Format::kRows);
       multiply_tile<Format>(a.in, first, count, k, tile, ahead, tiles[i]);
     }
     for (int r = 0; r < count; r++) {

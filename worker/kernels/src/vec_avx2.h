@@ -7,7 +7,10 @@ struct F {
 static constexpr int kScoreUnits = 1;
 static constexpr int kAttentionRows = 4;
 static constexpr int kValueParts = 2;
-static constexpr int kMatmulRows = 2;
+static constexpr int kByteParts = 1;
+static constexpr int kMatmulRows = 4;  // eight registers of sums: of four rows and 16 outputs, or two and 32
+static constexpr int kSmallRows = 6;   // products of 4-bit weights need fewer registers beside the sums
+static constexpr int kMatmulSums = 4;
 static constexpr int kHeadRows = 1;
 
 static inline void prefetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
@@ -119,43 +122,73 @@ static inline X spread(const void* four) {
   return _mm256_set1_epi32(bits);
 }
 static inline D no_dots() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-static inline __m256i add_pairs(__m256i sum, __m256i pairs) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+// There is no product of bytes without a chance that neighbours overflow 16 bits, so whole bytes are multiplied as words:
+// the even ones of four in one phase, the odd ones in another.
+typedef int16_t Operand;   // of four inputs the first, third, second and fourth
+typedef uint16_t Weight;
+static constexpr int kPhases = 2;
+static inline __m256i even_first(__m256i words) {
+  const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0, 1, 4, 5, 2, 3, 6, 7, 8,
+                                         9, 12, 13, 10, 11, 14, 15);
+  return _mm256_shuffle_epi8(words, order);
 }
-// Bytes that are 128 too large go back to their sign, which moves to the other side: magnitudes up to 128 and 127 cannot
-// overflow the 16 bits in which neighbours are added. So there is nothing to correct.
-static inline D begin_offset(int32_t) { return no_dots(); }
-static inline __m256i dot_offset_half(__m256i sum, __m256i w, X x) {
-  const __m256i column = _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));
-  return add_pairs(sum, _mm256_maddubs_epi16(_mm256_abs_epi8(column), _mm256_sign_epi8(x, column)));
+// count is a multiple of 16.
+static inline void store_operands(Operand* to, const int8_t* q, int count) {
+  for (int i = 0; i < count; i += 16) {
+    const __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)(q + i)));
+    _mm256_storeu_si256((__m256i*)(to + i), even_first(words));
+  }
 }
-static inline D dot_offset(D sum, W w, X x) {
-  return {dot_offset_half(sum.a, w.a, x), dot_offset_half(sum.b, w.b, x)};
+static inline W phase_of(W w, int phase) {
+  if (phase) return {_mm256_srli_epi16(w.a, 8), _mm256_srli_epi16(w.b, 8)};
+  const __m256i mask = _mm256_set1_epi16(255);
+  return {_mm256_and_si256(w.a, mask), _mm256_and_si256(w.b, mask)};
 }
-// Bytes up to 15 times signed ones.
-static inline D dot_small(D sum, W w, X x) {
-  return {add_pairs(sum.a, _mm256_maddubs_epi16(w.a, x)), add_pairs(sum.b, _mm256_maddubs_epi16(w.b, x))};
+// Loaded anew for each phase: between them there is no register for what was loaded.
+static inline W load_phase(const uint8_t* p, int phase) {
+  __asm__("" : "+r"(p));
+  return phase_of(load_bytes(p), phase);
 }
-// Signed bytes times unsigned ones, which are halved: 255 * 127 * 2 would not fit into 16 bits.
-static inline __m256i dot_signed_half(__m256i sum, __m256i w, X x) {
-  const __m256i half = _mm256_and_si256(_mm256_srli_epi16(x, 1), _mm256_set1_epi8(127));
-  const __m256i rest = _mm256_and_si256(x, _mm256_set1_epi8(1));
-  const __m256i twice = add_pairs(_mm256_setzero_si256(), _mm256_maddubs_epi16(half, w));
-  return add_pairs(_mm256_add_epi32(sum, _mm256_add_epi32(twice, twice)), _mm256_maddubs_epi16(rest, w));
+static inline W signed_phase_of(W w, int phase) {
+  if (!phase) w = {_mm256_slli_epi16(w.a, 8), _mm256_slli_epi16(w.b, 8)};
+  return {_mm256_srai_epi16(w.a, 8), _mm256_srai_epi16(w.b, 8)};
 }
-static inline D dot_signed(D sum, W w, X x) {
-  return {dot_signed_half(sum.a, w.a, x), dot_signed_half(sum.b, w.b, x)};
+// Where sums over bytes that are 128 too large begin: correction is -128 times the sum of the other side.
+static inline D begin_offset(int32_t correction) { return {_mm256_set1_epi32(correction), _mm256_set1_epi32(correction)}; }
+// As instructions of their own: the compiler would rather add products to one another first, copies sums, and then keeps
+// other sums in memory.
+static inline __m256i add_words(__m256i sum, __m256i w, X x) {
+  __m256i products;
+  __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(w), "x"(x));
+  return sum;
+}
+static inline __m256i add_bytes(__m256i sum, __m256i w, X x) {
+  __m256i products;
+  __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(w), "x"(x));
+  return sum;
+}
+static inline D dot_offset(D sum, W w, X x) { return {add_words(sum.a, w.a, x), add_words(sum.b, w.b, x)}; }
+static inline D dot_signed(D sum, W w, X x) { return dot_offset(sum, w, x); }
+// Bytes up to 15 times signed ones, for eight steps: 8 * 2 * 15 * 128 fits into 16 bits.
+struct Small {
+  __m256i a, b;
+};
+static inline Small no_small() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+static inline Small dot_small(Small sum, W w, X x) {
+  return {add_bytes(sum.a, w.a, x), add_bytes(sum.b, w.b, x)};
+}
+static inline D small_sums(Small sum) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {_mm256_madd_epi16(sum.a, ones), _mm256_madd_epi16(sum.b, ones)};
 }
 static inline F to_float(D sum) { return {_mm256_cvtepi32_ps(sum.a), _mm256_cvtepi32_ps(sum.b)}; }
 static inline F load_halves(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + 8)))};
 }
 // Rounds what lies between 0 and 255.
-static inline void store_uint8(uint8_t* p, F v) {
+static inline void store_weights(Weight* p, F v) {
   const __m256i words = _mm256_packus_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));
-  const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
-  _mm_storeu_si128((__m128i*)p,
-                   _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
+  _mm256_storeu_si256((__m256i*)p, even_first(_mm256_permute4x64_epi64(words, 0xd8)));
 }
 // Adds and compares by halves, in the order that every instruction set keeps.
 static inline float sum(F v) {

@@ -5,7 +5,10 @@ typedef __m512 F;
 static constexpr int kScoreUnits = 4;    // units of 16 keys scored at once
 static constexpr int kAttentionRows = 6; // (query, head) pairs that share the loads of keys and values
 static constexpr int kValueParts = 4;    // vectors of output held at once
+static constexpr int kByteParts = 4;     // likewise, of values in bytes
 static constexpr int kMatmulRows = 6;  // all sums of a tile of 32 outputs have registers
+static constexpr int kSmallRows = 6;
+static constexpr int kMatmulSums = 12;
 static constexpr int kHeadRows = 6;
 
 static inline void prefetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
@@ -82,6 +85,14 @@ static inline X spread(const void* four) {
   __builtin_memcpy(&bits, four, 4);
   return _mm512_set1_epi32(bits);
 }
+// What whole bytes are multiplied by, four at a time, all in one go.
+typedef int8_t Operand;
+typedef uint8_t Weight;
+static constexpr int kPhases = 1;
+static inline void store_operands(Operand* to, const int8_t* q, int count) { __builtin_memcpy(to, q, count); }
+static inline W phase_of(W w, int) { return w; }
+static inline W load_phase(const uint8_t* p, int) { return load_bytes(p); }
+static inline W signed_phase_of(W w, int) { return w; }
 static inline D no_dots() { return _mm512_setzero_si512(); }
 // Where sums over bytes that are 128 too large begin: correction is -128 times the sum of the other side.
 static inline D begin_offset(int32_t correction) { return _mm512_set1_epi32(correction); }
@@ -91,13 +102,16 @@ static inline D dot_offset(D sum, W w, X x) {
   return sum;
 }
 // Bytes up to 15 times signed ones.
-static inline D dot_small(D sum, W w, X x) { return dot_offset(sum, w, x); }
+typedef D Small;
+static inline Small no_small() { return no_dots(); }
+static inline Small dot_small(Small sum, W w, X x) { return dot_offset(sum, w, x); }
+static inline D small_sums(Small sum) { return sum; }
 // Signed bytes times unsigned ones.
 static inline D dot_signed(D sum, W w, X x) { return dot_offset(sum, x, w); }
 static inline F to_float(D sum) { return _mm512_cvtepi32_ps(sum); }
 static inline F load_halves(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
 // Rounds what lies between 0 and 255.
-static inline void store_uint8(uint8_t* p, F v) {
+static inline void store_weights(Weight* p, F v) {
   _mm_storeu_si128((__m128i*)p, _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(v)));
 }
 // Adds and compares by halves, in the order that every instruction set keeps.

@@ -7,7 +7,10 @@ struct F {
 static constexpr int kScoreUnits = 1;
 static constexpr int kAttentionRows = 2;
 static constexpr int kValueParts = 2;
+static constexpr int kByteParts = 2;
 static constexpr int kMatmulRows = 2;
+static constexpr int kSmallRows = 2;
+static constexpr int kMatmulSums = 4;
 static constexpr int kHeadRows = 1;
 
 static inline void prefetch(const void* p) { __builtin_prefetch(p); }
@@ -125,6 +128,14 @@ static inline X spread(const void* four) {
   __builtin_memcpy(out.v, four, 4);
   return out;
 }
+// What whole bytes are multiplied by, four at a time, all in one go.
+typedef int8_t Operand;
+typedef uint8_t Weight;
+static constexpr int kPhases = 1;
+static inline void store_operands(Operand* to, const int8_t* q, int count) { __builtin_memcpy(to, q, count); }
+static inline W phase_of(const W& w, int) { return w; }
+static inline W load_phase(const uint8_t* p, int) { return load_bytes(p); }
+static inline W signed_phase_of(const W& w, int) { return w; }
 static inline D begin_offset(int32_t correction) {
   D out;
   for (int i = 0; i < 16; i++) out.v[i] = correction;
@@ -138,7 +149,10 @@ static inline D dot_offset(const D& sum, const W& w, const X& x) {
     for (int j = 0; j < 4; j++) out.v[i] += w.v[i * 4 + j] * (int8_t)x.v[j];
   return out;
 }
-static inline D dot_small(const D& sum, const W& w, const X& x) { return dot_offset(sum, w, x); }
+typedef D Small;
+static inline Small no_small() { return no_dots(); }
+static inline Small dot_small(const Small& sum, const W& w, const X& x) { return dot_offset(sum, w, x); }
+static inline D small_sums(const Small& sum) { return sum; }
 // Signed bytes times unsigned ones.
 static inline D dot_signed(const D& sum, const W& w, const X& x) {
   D out = sum;
@@ -149,7 +163,7 @@ static inline D dot_signed(const D& sum, const W& w, const X& x) {
 static inline F to_float(const D& sum) { HK_EACH((float)sum.v[i]); }
 static inline F load_halves(const uint16_t* p) { HK_EACH(from_half(p[i])); }
 // Rounds what lies between 0 and 255.
-static inline void store_uint8(uint8_t* p, const F& x) {
+static inline void store_weights(Weight* p, const F& x) {
   for (int i = 0; i < 16; i++) p[i] = (uint8_t)whole_one(x.v[i]);
 }
 // Adds and compares by halves, in the order that every instruction set keeps.

@@ -42,12 +42,21 @@ def bench(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> 
         results.write(arguments.json)
     runs = [("", results)]
     if before is not None:
-        terminal.line()
-        terminal.table(["LOAD", *(name for name, _ in COMPARED)], comparison(before, results))
+        _compare(before, results, arguments.compare.name, terminal)
         runs = [(arguments.compare.stem, before), ("now", results)]
     if arguments.plot is not None:
         write_plot(runs, arguments.plot)
     return 1 if any(level.errors for level in results.levels) else 0
+
+
+def _compare(before: Results, after: Results, name: str, terminal: Terminal) -> None:
+    rows = comparison(before, after)
+    if rows:
+        terminal.line()
+        terminal.table(["LOAD", *(name for name, _ in COMPARED)], rows)
+    else:
+        former = ", ".join(map(load_name, before.levels))
+        terminal.note(f"nothing to compare: {name} has the levels {former}, and none of these")
 
 
 def _run(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> Results:
