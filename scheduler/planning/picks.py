@@ -6,8 +6,8 @@
     HIGH       x (0 quanta)        f g            .        d        behind it each bucket offers its first: b
 
 Skipping what does not fit is bounded: a few candidates of each bucket, of a few tenants of each class, are looked at.
-Each pick that passes the head of a class is counted on it; for a head that was passed K times one worker is kept, and
-the others go on. So it starts as soon as that worker has room, however many smaller requests there are.
+Each pick that passes the head of a class is counted on it; for a head that was passed K times, or by a tenant that has got
+far ahead of its own, one worker is kept, and the others go on. So it starts as soon as that worker has room, however many smaller requests there are.
 
 Every k-th pick is for the request that is overdue longest (``ageing``) and fits. For the longest of all a worker is
 kept like for a head that was passed too often.
@@ -146,10 +146,13 @@ class Picks:
         if found is not None:
             return found
         for line, other in of_class.first_few(self._settings.look_ahead):
-            if line is not first:
-                found = self._of_tenant(room, batch, line, other)
-                if found is not None:
-                    return found[0], FITS
+            if line is first:
+                continue
+            if line.rank - first.rank > self._settings.max_ahead_quanta and self._keep(room, head):
+                return None
+            found = self._of_tenant(room, batch, line, other)
+            if found is not None:
+                return found[0], FITS
         return None
 
     def _of_tenant(
@@ -172,8 +175,11 @@ class Picks:
 
     def _is_kept(self, room: Room, head: Entry) -> bool:
         """Whether ``room`` is kept for ``head``, which was overtaken too often."""
-        if head.overtaken < self._settings.max_overtaken:
-            return False
+        return head.overtaken >= self._settings.max_overtaken and self._keep(room, head)
+
+    def _keep(self, room: Room, head: Entry) -> bool:
+        """Keep a worker for ``head``, from here on, if there is one that could hold it; whether it is ``room``."""
+        head.overtaken = max(head.overtaken, self._settings.max_overtaken)
         kept = self._rooms.get(head.kept_worker or "")
         if kept is None or not self._may_hold(kept, head):
             kept = next((one for one in self._roomiest if self._may_hold(one, head)), None)

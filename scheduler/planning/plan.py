@@ -62,11 +62,11 @@ def plan(queue: WaitingQueue, workers: Sequence[WorkerView], now_s: float) -> Pl
     made = _Making(queue, serving, frozenset((*expired, *refused, *given_up)), now_s)
     made.assign()
     picked = {pick.request_id for batch in made.batches.values() for pick in batch.picks}
-    expired = {**expired, **queue.expire_waiting(picked, now_s)}
+    expired = {**expired, **queue.expire_waiting(picked, now_s, has_workers=bool(serving))}
     expired |= _unserved_reasons(queue, unserved, expired, has_workers=bool(serving))
     made.preempt(expired)
     num_left = len(queue) - len(picked) - len(expired) - len(refused) - len(given_up)
-    queue.pace.look(now_s, is_backlogged=num_left > 0)
+    queue.pace.look(now_s, is_backlogged=num_left > 0 and bool(serving))
     times_s = (*made.times_s, queue.next_expiry_s(), queue.unserved.next_s(now_s))
     times = [at_s for at_s in times_s if at_s is not None]
     return Plan(

@@ -164,11 +164,13 @@ class WaitingQueue:
                 self._doubtful.append(entry)
         return dict(self._expired)
 
-    def expire_waiting(self, picked: Container[str], now_s: float) -> Mapping[str, str]:
+    def expire_waiting(
+        self, picked: Container[str], now_s: float, *, has_workers: bool
+    ) -> Mapping[str, str]:
         """Of those that were just looked at and are not ``picked``: who waits too long to make it, and why."""
         doubtful, self._doubtful = self._doubtful, []
         found: dict[str, str] = {}
-        if not self.pace.is_known:
+        if not (has_workers and self.pace.is_known):  # how fast workers come back, nobody knows
             return found
         for entry in doubtful:
             request_id = entry.request.request_id

@@ -34,7 +34,8 @@ class PlanningSettings:
     run by then, ``max_preempted`` how often one is asked, ``max_preempting`` for how many a plan asks. All of it may
     cost ``recompute_share`` of what is computed, after ``recompute_burst_tokens``.
     ``fairness_quantum_tokens`` is by how many weighted tokens tenants may differ before fairness goes before due
-    times; ``tenant_weights`` are shares, 1 for whoever is not named. ``patience_s`` is the wait held tolerable in a class: behind it a request is overdue, and a request
+    times; by ``max_ahead_tokens`` a tenant may get ahead of one whose request does not fit before a worker is kept for that
+    one. ``tenant_weights`` are shares, 1 for whoever is not named. ``patience_s`` is the wait held tolerable in a class: behind it a request is overdue, and a request
     without a deadline is ordered as if this were its deadline. ``unserved_wait_s`` is how long what no worker serves
     any more waits for one.
     """
@@ -50,6 +51,7 @@ class PlanningSettings:
     unbucketed_every: int = 8
     overdue_every: int = 8
     fairness_quantum_tokens: int = 1024
+    max_ahead_tokens: int = 16_384
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     max_overtaken: int = 16
     look_ahead: int = 4
@@ -67,6 +69,7 @@ class PlanningSettings:
         assert min(self.quantum_s, self.recompute_share, *self.preempt_after_s.values()) >= 0, self
         assert min(self.max_preempted, self.max_preempting) >= 0, self
         assert self.fairness_quantum_tokens >= 1, self
+        assert self.max_ahead_tokens >= self.fairness_quantum_tokens, self
         assert all(weight > 0 for weight in self.tenant_weights.values()), self
         assert self.max_overtaken >= 0, self
         assert self.look_ahead >= 1, self
@@ -74,6 +77,11 @@ class PlanningSettings:
         assert self.prefill_steps >= 1, self
         assert set(self.patience_s) == set(Priority), self
         assert all(patience > 0 for patience in self.patience_s.values()), self
+
+    @property
+    def max_ahead_quanta(self) -> int:
+        """How far a tenant may get ahead, as counters are compared."""
+        return self.max_ahead_tokens // self.fairness_quantum_tokens
 
     @property
     def batch_window_s(self) -> float:

@@ -22,7 +22,7 @@ FLAGS = [
     *(*SIMULATED, "--step-ms", "15", "--max-seqs", str(NUM_SEQS), "--max-batch-tokens", "48"),
     *("--context-tokens", "16384", "--kv-blocks", "16384"),
 ]
-NUM_DECODING, NUM_BATCH, NUM_LONG, NUM_QUEUED, NUM_HIGH, NUM_WITNESSES = 6, 2, 4, 12, 2, 4
+NUM_DECODING, NUM_BATCH, NUM_LONG, NUM_QUEUED, NUM_HIGH, NUM_WITNESSES = 6, 2, 4, 36, 2, 4
 NUM_CROWD = NUM_DECODING + NUM_BATCH + NUM_LONG + NUM_QUEUED + NUM_HIGH
 LONG_PROMPT = "A long story of a mill. " * 260
 # By themselves they end after a minute and more: who has an end before is told CANCELLED, as the records say.

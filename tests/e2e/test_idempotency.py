@@ -1,7 +1,9 @@
 """Idempotency keys over the whole path: two gateways, a scheduler, a worker, a count of what was dispatched (B26)."""
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
+from urllib.request import Request, urlopen
 
 import grpc
 import grpc.aio
@@ -56,6 +58,46 @@ async def test_one_execution_for_all() -> None:
             await asyncio.to_thread(stack.gateways[0].kill)
             assert (await stubs[1].Generate(message)).SerializeToString() == answers[0]
             assert dispatched(stack) == 1
+
+
+async def test_replays_are_the_same_bytes() -> None:
+    """By stream and over HTTP, whole and as events: whoever comes later, at whichever gateway, gets the stored result."""
+    body = {"model": "sim", "prompt": "the same", "max_tokens": 40}
+    with running_stack(
+        gateways=2, worker_flags=SIMULATED, gateway_flags=["--http-port", "0"]
+    ) as stack:
+        for path, is_stream in (
+            ("/v1/completions", False),
+            ("/v1/completions", True),
+            ("/api/generate", True),
+        ):
+            given = body | {"stream": is_stream}
+            key = f"{path} {is_stream}"
+            (first, *later) = [
+                await asyncio.to_thread(post, gateway.endpoints["http"] + path, given, key)
+                for gateway in [*stack.gateways, *stack.gateways]
+            ]
+            assert len(set(later)) == 1
+            assert is_stream or later[0] == first, "a stream that is live comes in other pieces"
+        async with AsyncExitStack() as exits:
+            replays, texts = [], set()
+            for target in [*stack.targets, *stack.targets]:
+                channel = await exits.enter_async_context(grpc.aio.insecure_channel(target))
+                call = rpc.InferenceServiceStub(channel).GenerateStream(request("streamed"))
+                events = [event async for event in call]
+                texts.add("".join(event.delta.text for event in events))
+                replays.append(b"".join(event.SerializeToString() for event in events))
+            assert len(set(replays[1:])) == len(texts) == 1
+        assert dispatched(stack) == 4
+
+
+def post(url: str, body: dict[str, object], key: str) -> bytes:
+    """The answer's body."""
+    headers = {"content-type": "application/json", "idempotency-key": key}
+    sent = Request(url, json.dumps(body).encode(), headers)
+    with urlopen(sent, timeout=60) as answer:
+        got: bytes = answer.read()
+    return got
 
 
 async def test_a_gateway_dies_and_the_retry_goes_on() -> None:

@@ -44,6 +44,8 @@ class ServiceProcess:
         self._ready_file = self._folder / "ready.json"
         self._log_file = self._folder / "log"
         self.flags = list(flags)
+        self.within: Sequence[str] = ()
+        """Words in front of the command, which become it."""
         self._environment = dict(environment or {})
         self._ready_within_s = ready_within_s
         self._process: subprocess.Popen[bytes] | None = None
@@ -93,7 +95,7 @@ class ServiceProcess:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")}
         with self._log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                leashed(command + self.flags),
+                leashed([*self.within, *command, *self.flags]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

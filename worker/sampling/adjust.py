@@ -10,6 +10,12 @@ import torch
 
 from worker.engine.runner import Draw
 
+Bounds = np.ndarray[tuple[int], np.dtype[np.float32]]
+
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+_BOUNDS_OF_BYTE = np.where(_BITS == 1, np.inf, -np.inf).astype(np.float32)
+"""Of eight tokens, by the byte that says which of them may follow."""
+
 
 def adjust(logits: torch.Tensor, draws: Sequence[Draw]) -> None:
     """Change ``logits`` [rows, vocabulary] in place, as each row's draw says.
@@ -18,13 +24,9 @@ def adjust(logits: torch.Tensor, draws: Sequence[Draw]) -> None:
     """
     _add_bias(logits, draws)
     _lessen_seen(logits, draws)
-    constrained = [row for row, draw in enumerate(draws) if draw.constraint is not None]
     _forbid(logits, [(row, draw) for row, draw in enumerate(draws) if draw.constraint is None])
-    if constrained:
-        hidden = np.stack([_hidden(draws[row], logits.shape[-1]) for row in constrained])
-        logits[constrained] = logits[constrained].masked_fill_(
-            torch.from_numpy(hidden).to(logits.device), float("-inf")
-        )
+    constrained = [(row, draw) for row, draw in enumerate(draws) if draw.constraint is not None]
+    _constrain(logits, constrained)
 
 
 def is_adjusted(draw: Draw) -> bool:
@@ -67,18 +69,32 @@ def _lessen_seen(logits: torch.Tensor, draws: Sequence[Draw]) -> None:
     logits[index] = torch.from_numpy(changed).to(logits.device, logits.dtype)
 
 
-def _hidden(draw: Draw, vocab: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """What the row's grammar does not allow. An end is put off only as long as anything else may follow."""
+def _constrain(logits: torch.Tensor, draws: Sequence[tuple[int, Draw]]) -> None:
+    vocab = logits.shape[-1]
+    if logits.device.type == "cpu":  # row by row and in place: a third of the other way's time
+        for row, draw in draws:
+            values = logits[row].numpy()
+            np.minimum(values, _bounds(draw, vocab), out=values)
+    elif draws:
+        rows = [row for row, _ in draws]
+        bounds = torch.from_numpy(np.stack([_bounds(draw, vocab) for _, draw in draws]))
+        logits[rows] = torch.minimum(logits[rows], bounds.to(logits.device))
+
+
+def _bounds(draw: Draw, vocab: int) -> Bounds:
+    """-inf for what the row's grammar does not allow. An end is put off only as long as anything else may follow."""
     assert draw.constraint is not None
-    hidden = np.ones(vocab, np.bool_)
-    if draw.constraint.failure:
-        return hidden
-    bits = np.frombuffer(draw.constraint.allowed(), np.uint8)
-    allowed = np.unpackbits(bits, bitorder="little")[:vocab]
-    hidden[: len(allowed)] = allowed == 0
-    later = hidden.copy()
-    later[list(draw.forbidden)] = True
-    return hidden if later.all() else later
+    bounds = np.full(vocab, -np.inf, np.float32)
+    bits = np.frombuffer(draw.constraint.allowed(), np.uint8)[: -(-vocab // 8)]
+    if draw.constraint.failure:  # which that question may have led to
+        return bounds
+    allowed = _BOUNDS_OF_BYTE.take(bits, axis=0).reshape(-1)[:vocab]
+    if len(allowed) == vocab and not draw.forbidden:
+        return allowed
+    bounds[: len(allowed)] = allowed
+    later = bounds.copy()
+    later[list(draw.forbidden)] = -np.inf
+    return bounds if later.max() == -np.inf else later
 
 
 def _forbid(logits: torch.Tensor, draws: Sequence[tuple[int, Draw]]) -> None:

@@ -1,6 +1,7 @@
 """The images' lock files: everything that pyproject.toml asks for and nothing else, at the versions that are tested, with digests."""
 
 import re
+import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -29,6 +30,7 @@ PLATFORM = {
     "python_version": "3.11",
     "python_full_version": "3.11.14",
 }
+OURS = {"headrace-server": "pyproject.toml", "headrace": "protos/pyproject.toml"}
 LOCKED = pytest.mark.parametrize("image", IMAGES)
 
 
@@ -40,6 +42,18 @@ def pins(text: str) -> dict[str, Version]:
 
 def lock_file(image: str) -> str:
     return (ROOT / f"deploy/docker/locks/{image}.txt").read_text()
+
+
+def requires(name: str, extra: str) -> list[Requirement]:
+    """What the package asks for beside itself, or for one of its extras; of ours, as the files say now."""
+    if name in OURS:
+        project = tomllib.loads((ROOT / OURS[name]).read_text())["project"]
+        named = project["optional-dependencies"][extra] if extra else project["dependencies"]
+        found = [Requirement(one) for one in named]
+    else:
+        found = [Requirement(one) for one in distribution(name).requires or ()]
+    environment = {**PLATFORM, "extra": extra}
+    return [one for one in found if one.marker is None or one.marker.evaluate(environment)]
 
 
 def needed(extra: str) -> dict[str, list[Requirement]]:
@@ -56,11 +70,8 @@ def needed(extra: str) -> dict[str, list[Requirement]]:
             if (name, chosen) in seen or CUDA.match(name):
                 continue
             seen.add((name, chosen))
-            more = map(Requirement, distribution(name).requires or ())
-            todo += [r for r in more if r.marker is None or r.marker.evaluate({**PLATFORM, "extra": chosen})]  # fmt: skip
-    for ours in ("headrace", "headrace-server"):
-        del found[ours]
-    return found
+            todo += requires(name, chosen)
+    return {name: asked for name, asked in found.items() if name not in OURS}
 
 
 @LOCKED

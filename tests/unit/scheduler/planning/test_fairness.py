@@ -218,3 +218,61 @@ def test_several_choices_keep_the_bound(of_a, of_b, quantum, weight):
         running = {name: (n, left - 1) for name, (n, left) in running.items() if left > 1}
         served = [queue.fairness.served(NORMAL, tenant) for tenant in "ab"]
         assert abs(served[0] - served[1]) <= bound
+
+
+_BLOCKS = 20
+
+
+@given(
+    st.lists(st.integers(150, 300), min_size=1, max_size=10),
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 20)), min_size=1, max_size=10),
+    st.integers(50, 200),
+    st.sampled_from([500, 1_000]),
+)
+@settings(max_examples=10, deadline=None)
+def test_who_needs_much_room_is_not_left_behind_for_ever(of_large, of_small, quantum, ahead):
+    """Small requests that always fit get ahead of large ones that seldom do by no more than is allowed, and what runs.
+
+    Without the bound the large ones get one start for every K of the small ones, whatever those have had: K is so large here
+    that it bounds nothing.
+    """
+    queue = make_queue(
+        max_overtaken=10**6,
+        unbucketed_every=1,
+        overdue_every=10**9,
+        fairness_quantum_tokens=quantum,
+        max_ahead_tokens=ahead,
+        reserve_tokens=1,
+        patience_s=dict.fromkeys(Priority, 10**6),
+    )
+    slots = 8
+    largest_small = max(tokens for tokens, _ in of_small)
+    longest = max(left for _, left in of_small)
+    # Beyond the bound nothing of the small one starts; what has started by then goes on to its end.
+    bound = ahead + 2 * quantum + slots * (largest_small + 2 * longest)
+    prompts = {"a": itertools.cycle((n, 3) for n in of_large), "b": itertools.cycle(of_small)}
+    numbers = itertools.count()
+    waiting: dict[str, tuple[int, int]] = {}
+    running: dict[str, tuple[int, int]] = {}
+    for _ in range(200):
+        for tenant, stream in prompts.items():
+            while queue.by_tenant.get(tenant, 0) < slots:
+                tokens, left = next(stream)
+                request_id = f"{tenant}{next(numbers)}"
+                waiting[request_id] = tokens, left
+                queue.add(make_request(request_id, tenant=tenant, tokens=tokens, max_tokens=1))
+        used = sum(-(-(tokens + 1) // 16) for tokens, _ in running.values())
+        worker = make_worker(
+            free_seqs=slots - len(running),
+            num_running=len(running),
+            free_blocks=_BLOCKS - used,
+            kv_blocks=_BLOCKS,
+            max_batch_tokens=10**4,
+        )
+        if running or queue:
+            running |= {name: waiting.pop(name) for name in carry_out(queue, worker)}
+        for name in running:
+            queue.charge(NORMAL, name[0], generated_tokens=1)
+        running = {name: (n, left - 1) for name, (n, left) in running.items() if left > 1}
+        served = {tenant: queue.fairness.served(NORMAL, tenant) for tenant in "ab"}
+        assert served["b"] - served["a"] <= bound

@@ -88,6 +88,34 @@ def test_without_a_deadline_of_ones_own_there_is_the_longest_life():
     assert set(plan(queue, [FULL], 5.0).expired) == {"patient", "started"}
 
 
+def test_workers_that_are_away_are_no_pace():
+    """While all of them are started again nobody knows how long it takes, however many wait: nobody is refused for it."""
+    queue = make_queue(*(make_request(f"r{n}", arrival_s=-1.0) for n in range(40)))
+    paced(queue, 1.0)
+    queue.add(urgent("urgent", 300.0, arrival_s=0.0))
+    for now_s in range(150):
+        assert plan(queue, [], float(now_s)).expired == {}
+    assert plan(queue, [FULL], 150.0).expired == {}
+    assert queue.pace.wait_s(9) == pytest.approx(10.0)
+
+
+def test_a_standstill_is_no_pace():
+    """Workers are here and start nothing: what that lasts is added for a moment, and then nobody knows."""
+    pace = Pace()
+    pace.look(0.0, is_backlogged=True)
+    pace.started(100)
+    pace.look(10.0, is_backlogged=True)
+    usual_s = pace.wait_s(9)
+    assert usual_s == pytest.approx(1.0, rel=0.5)
+    pace.look(11.5, is_backlogged=True)
+    assert pace.wait_s(9) == pytest.approx(usual_s + 1.5)
+    pace.look(60.0, is_backlogged=True)
+    assert pace.wait_s(9) is None
+    pace.started(5)
+    pace.look(60.5, is_backlogged=True)
+    assert pace.is_known
+
+
 def test_idle_time_says_nothing_about_the_pace():
     """Only what happens while requests wait is a measure; and nothing is said before a second of it."""
     pace = Pace()
