@@ -89,6 +89,27 @@ async def test_what_is_late_in_the_queue_never_reaches_a_worker():
             assert await holder == 1500
 
 
+async def test_a_deadline_that_ends_in_the_prefill_of_a_long_prompt():
+    """Between two steps of the prompt, not behind its last: the error says so, no token came, and the worker is free (B21)."""
+    # Steps of 128 tokens take half a second each, the prompt 14 s: nothing but the deadline ends it before.
+    flags = [*SIMULATED, "--prefill-tokens-per-s", "256", "--max-batch-tokens", "128"]
+    with running_stack(worker_flags=flags) as stack:
+        async with AsyncClient(stack.targets) as client:
+            late = build_request([50] * 3_600, model="sim", max_tokens=4)
+            late.timeout.FromSeconds(5)
+            with pytest.raises(HeadraceError) as caught:
+                await client.generate(late)
+            assert caught.value.reason == "DEADLINE_EXCEEDED"
+            assert caught.value.metadata["stage"] == "prefill"
+            running = "headrace_num_requests_running"
+            await asyncio.to_thread(
+                eventually, lambda: stack.metric(stack.workers[0], running) == 0
+            )
+            assert stack.metric(stack.gateways[0], "headrace_generation_tokens_total") == 0
+            assert await ask(client, 4) == 4
+            await asyncio.to_thread(eventually, lambda: stack.pending_entries() == 0)
+
+
 async def test_a_flood_of_one_tenant_leaves_another_its_share():
     """Two parallel short ones after the other beside forty long ones of another tenant: they never wait for the flood."""
     flags = [*SIMULATED, "--step-ms", "5", "--max-seqs", "4"]

@@ -41,12 +41,14 @@ def _link(source: Distribution, site: Path) -> None:
 def clean(tmp_path: Path) -> Path:
     """A virtual environment with the wheel and its declared dependencies; made without any network."""
     tree = tmp_path / "protos"
-    # Built from a copy, so that no build folder is left in the tree, nor an old one used.
+    # Built from a copy, so that no old build folder is used; none is left there.
     skipped = shutil.ignore_patterns("node_modules", "build", "*.egg-info", "__pycache__")
     shutil.copytree(PROTOS, tree, ignore=skipped)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(tree)]
     subprocess.run([*pip, *build], check=True, capture_output=True, timeout=240)
+    assert not (tree / "build").exists()
+    assert not [*tree.glob("python/*.egg-info")]
     [wheel] = tmp_path.glob("headrace-*.whl")
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv/bin/python"

@@ -82,6 +82,7 @@ SEQUENCE = {
     "tally": ANEW,  # of what is drawn here
     "token_ids": TOKENS,
     "num_computed": ANEW,
+    "num_found": ANEW,
     "num_published": ANEW,
     "num_reached": TOKENS,
     "roll_tokens": BODY,
