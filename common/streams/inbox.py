@@ -85,19 +85,23 @@ async def read_new(node: Node, partition: Partition, consumer: str) -> list[Inbo
     After a connection error entries may be pending to the consumer without its knowledge: the caller lists
     what is pending (``read_pending``) whenever ``Node.num_errors`` has risen.
     """
-    by_key = {keys.inbox(partition, priority).encode(): priority for priority in _CLASSES}
-    group = ("XREADGROUP", "GROUP", keys.GROUP, consumer, "COUNT", _PAGE, "BLOCK", BLOCK_MS)
+    streams = {keys.inbox(partition, priority): ">" for priority in _CLASSES}
     try:
-        answer = await node.read_streams(*group, b"STREAMS", *by_key, *([">"] * len(by_key)))
+        answer = await node.read(
+            lambda client: client.xreadgroup(
+                keys.GROUP, consumer, streams, count=_PAGE, block=BLOCK_MS
+            )
+        )
     except redis.exceptions.ResponseError as error:
         if not str(error).startswith("NOGROUP"):
             raise
         # A flush or a fail-over to an empty node took the groups away.
         await create_groups(node, partition)
         return []
+    by_key = {keys.inbox(partition, priority): priority for priority in _CLASSES}
     return [
-        _entry(node, by_key[key], entry_id, fields)
-        for key, entries in answer
+        _entry(node, by_key[key.decode()], entry_id, fields)
+        for key, entries in (answer or [])
         for entry_id, fields in entries
     ]
 

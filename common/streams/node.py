@@ -6,23 +6,19 @@ to repeat, so a lost answer costs a repetition and never a request (docs/deliver
 Producers (gateways) pass a short bound and fail fast with UNAVAILABLE; consumers (schedulers) wait for ever,
 because a stalled Redis must end nothing. Blocking reads have connections of their own, whose socket time-out
 exceeds the block.
-
-Where one node is all there is, scripts and blocking reads go by ``direct_line``, behind whatever else is under way there;
-what is rarer, and what has to find a master or a slot first, by the client library.
 """
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import redis.exceptions
 
 from common.backoff import backoff_delays_s
 from common.errors import Unavailable
-from common.streams.addresses import Topology, parse_address
+from common.streams.addresses import parse_address
 from common.streams.connections import RedisClient, connect, node_of, primaries
-from common.streams.direct_line import Command, DirectLine
 from common.streams.transient import SUSPECTS, is_transient
 from common.streams.vault import Vault
 
@@ -33,11 +29,6 @@ BLOCK_MS = 2_000
 
 _SOCKET_TIMEOUT_S = 2.0
 """Far above any command of ours on a healthy node; a stalled node is noticed and the call repeated."""
-
-_READ_TIMEOUT_S = BLOCK_MS / 1000 + _SOCKET_TIMEOUT_S
-
-StreamEntries = tuple[bytes, list[tuple[bytes, dict[bytes, bytes] | None]]]
-"""A stream's key, and what was read of it: ids and fields, none of an entry that is gone."""
 
 T = TypeVar("T")
 
@@ -55,11 +46,7 @@ class Node:
         """
         address = parse_address(url)
         self._calls = connect(address, _SOCKET_TIMEOUT_S)
-        self._reads = connect(address, _READ_TIMEOUT_S)
-        self._has_lines = address.topology is Topology.SINGLE
-        self._line: DirectLine | None = None
-        self._opening = asyncio.Lock()
-        self._idle_readers: list[DirectLine] = []
+        self._reads = connect(address, BLOCK_MS / 1000 + _SOCKET_TIMEOUT_S)
         self.url = url
         self.vault = vault or Vault()
         self.num_errors = 0
@@ -89,61 +76,14 @@ class Node:
             await asyncio.sleep(pause_s)
         raise AssertionError("delays have no end")
 
-    async def send(self, commands: Sequence[Command]) -> list[Any]:
-        """Answers of commands with their keys, sent together, by the shortest way there is; for use within ``call``.
-
-        Raises:
-            redis.exceptions.RedisError: the first that is among the answers, or no connection.
-        """
-        if not self._has_lines:
-            return await _send(self._calls.client, commands)
-        line = self._line
-        if line is None or not line.is_open:
-            line = await self._open_line()
-        answers = await line.run(commands)
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
-        return answers
-
-    async def read_streams(self, *command: str | bytes | int) -> list[StreamEntries]:
-        """One blocking XREAD or XREADGROUP; empty also after a transient error (and a short pause)."""
-        return await self._read(
-            self._read_directly if self._has_lines else self._read_by_client, command
-        )
-
-    async def _read(
-        self, operation: Callable[[Command], Awaitable[list[StreamEntries]]], command: Command
-    ) -> list[StreamEntries]:
+    async def read(self, operation: Callable[[RedisClient], Awaitable[T]]) -> T | None:
+        """One blocking read; None after a transient error (and a short pause): the caller's loop goes on."""
         try:
-            return await _uncovered(operation(command))
+            return await _uncovered(operation(self._reads.client))
         except SUSPECTS as error:
             self._note(error)
             await asyncio.sleep(0.1)
-            return []
-
-    async def _read_by_client(self, command: Command) -> list[StreamEntries]:
-        return await self._reads.client.execute_command(*command) or []
-
-    async def _read_directly(self, command: Command) -> list[StreamEntries]:
-        line = self._idle_readers.pop() if self._idle_readers else None
-        if line is None or not line.is_open:
-            line = await DirectLine.open(self._reads.client, _READ_TIMEOUT_S)
-        try:
-            (answer,) = await line.run([command])
-        except BaseException:
-            line.close()  # an answer that nobody waits for any more would be the next reader's
-            raise
-        self._idle_readers.append(line)
-        if isinstance(answer, Exception):
-            raise answer
-        return _stream_entries(answer or [])
-
-    async def _open_line(self) -> DirectLine:
-        async with self._opening:
-            if self._line is None or not self._line.is_open:
-                self._line = await DirectLine.open(self._calls.client, _SOCKET_TIMEOUT_S)
-            return self._line
+            return None
 
     async def is_healthy(self, key: str | None = None) -> bool:
         """Whether the node that serves ``key`` (of a cluster without ``key``: every primary) answers a ping now."""
@@ -184,9 +124,6 @@ class Node:
 
     async def close(self) -> None:
         """Close all connections."""
-        for line in (self._line, *self._idle_readers):
-            if line is not None:
-                line.close()
         try:
             await self._calls.aclose()
         finally:
@@ -198,31 +135,6 @@ class Node:
             raise error
         self.num_errors += 1
         self.last_error = f"{type(error).__name__}: {error}"
-
-
-async def _send(client: RedisClient, commands: Sequence[Command]) -> list[Any]:
-    if len(commands) == 1:
-        return [await client.execute_command(*commands[0])]
-    pipeline = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*command)
-    return await pipeline.execute()
-
-
-def _stream_entries(answer: list[Any]) -> list[StreamEntries]:
-    return [
-        (
-            key,
-            [
-                (
-                    entry_id,
-                    None if fields is None else dict(zip(fields[::2], fields[1::2], strict=True)),
-                )
-                for entry_id, fields in entries
-            ],
-        )
-        for key, entries in answer
-    ]
 
 
 async def _uncovered(operation: Awaitable[T]) -> T:

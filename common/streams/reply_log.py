@@ -73,10 +73,10 @@ async def append(
 
 async def read_on(node: Node, log: str, after: str) -> list[LogEntry]:
     """Entries behind ``after``, waiting up to BLOCK_MS for the first; empty also after a transient error."""
-    answer = await node.read_streams(
-        "XREAD", "COUNT", _PAGE, "BLOCK", BLOCK_MS, b"STREAMS", keys.reply_log(log), after
+    answer = await node.read(
+        lambda client: client.xread({keys.reply_log(log): after}, count=_PAGE, block=BLOCK_MS)
     )
-    return [_entry(node, entry) for _, entries in answer for entry in entries]
+    return [_entry(node, entry) for _, entries in (answer or []) for entry in entries]
 
 
 async def read_range(node: Node, log: str, after: str, until: str) -> AsyncIterator[LogEntry]:

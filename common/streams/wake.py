@@ -24,14 +24,14 @@ async def last_wake_id(node: Node, partition: Partition) -> str:
 
 async def read_wakes(node: Node, partition: Partition, after: str) -> tuple[str, list[str]]:
     """Position behind what was read, and the ids named; waits up to BLOCK_MS."""
-    answer = await node.read_streams(
-        "XREAD", "COUNT", 500, "BLOCK", BLOCK_MS, b"STREAMS", keys.wake(partition), after
+    answer = await node.read(
+        lambda client: client.xread({keys.wake(partition): after}, count=500, block=BLOCK_MS)
     )
     names: list[str] = []
-    for _, entries in answer:
+    for _, entries in answer or []:
         for entry_id, fields in entries:
             after = entry_id.decode()
-            names.append((fields or {}).get(b"id", b"").decode())
+            names.append(fields.get(b"id", b"").decode())
     return after, names
 
 

@@ -38,10 +38,7 @@ class FakeNode:
             raise queue_unavailable()
         return await operation(self)
 
-    async def send(self, commands):
-        return [await self._answer(*command) for command in commands]
-
-    async def _answer(self, _command, digest, _num_keys, key, *rest):
+    async def execute_command(self, _command, digest, _num_keys, key, *rest):
         if digest == script_digest("look_lease"):
             assert key == keys.gateway_alive("g")
             left_s = self.last_renewal_s() + LEASE_S - self.clock()

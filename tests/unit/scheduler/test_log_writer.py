@@ -44,10 +44,7 @@ class FakeNode:
             raise queue_unavailable() from Unavailable("lost", reason="QUEUE_UNAVAILABLE")
         return answer
 
-    async def send(self, commands):
-        return [await self._append(*command) for command in commands]
-
-    async def _append(
+    async def execute_command(
         self, _command, _digest, _num_keys, _log, _marks, payload, _ttl, last, *pairs
     ):
         self.num_calls += 1
