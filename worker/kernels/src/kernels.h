@@ -8,7 +8,11 @@ template <int I>
 struct Index {
   constexpr operator int() const { return I; }
 };
+#ifdef __SANITIZE_ADDRESS__
+#define HK_INLINE  // speed is not what is looked at, and with a check at each access inlining takes minutes to compile
+#else
 #define HK_INLINE __attribute__((always_inline))
+#endif
 template <int COUNT, class Body>
 static inline HK_INLINE void repeat(Body body) {
   if constexpr (COUNT > 0) {
