@@ -79,7 +79,8 @@ def run(
     speculation: Speculation | None = None,
 ) -> Ran:
     """All of them to their ends; the books are checked after every step."""
-    costs = StepCosts(token_s=1.0)
+    # Decodes take as long as a share of a prompt, so that a long one takes whole shares beside them.
+    costs = StepCosts(token_s=1.0, decodes=StepTimes.flat(float(limits.max_share_tokens)))
     engine = Engine(runner, limits, TEXTS.text_of, FakeClock(), costs, speculation=speculation)
     ran = Ran({one.ticket.request_id: list(*one.generated.values()) for one in jobs})
     for one in jobs:
