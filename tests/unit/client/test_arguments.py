@@ -1,5 +1,6 @@
 """What may be said where on the command line."""
 
+import io
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from headrace.cli.arguments import build_parser
 from headrace.cli.exits import UsageError
 from headrace.cli.options import generation_options, only_model
+from headrace.cli.tenants import forget
+from headrace.cli.terminal import Terminal
 from headrace.client.requests import build_request
 from headrace.v1 import inference_service_pb2 as pb
 
@@ -172,3 +175,37 @@ def test_what_an_answer_must_look_like(tmp_path):
     missing = build_parser("here:1").parse_args(["generate", "hi", "--grammar", "@/none"])
     with pytest.raises(UsageError):
         generation_options(missing, "m")
+
+
+class Forgetful:
+    """A client that keeps what it is to forget."""
+
+    def __init__(self) -> None:
+        self.admin = self
+        self.asked: dict[str, str] = {}
+
+    def forget(self, **asked: str) -> int:
+        self.asked = asked
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("said", "request_id", "tenant"),
+    [(["r"], "r", ""), (["--request", "r"], "r", ""), (["--tenant", "t"], "", "t")],
+)
+def test_what_is_forgotten_is_named_in_one_way(said: list[str], request_id: str, tenant: str):
+    """A request in its place or by name, or a tenant."""
+    client, streams = Forgetful(), [io.StringIO() for _ in range(3)]
+    arguments = build_parser("host:1").parse_args(["forget", *said])
+    assert forget(cast("Client", client), arguments, Terminal(*streams)) == 0
+    assert client.asked == {"request_id": request_id, "tenant": tenant}
+
+
+@pytest.mark.parametrize(
+    "said", [[], ["r", "--request", "s"], ["--request", "r", "--tenant", "t"]]
+)
+def test_what_is_forgotten_is_one_thing(said: list[str], capsys: pytest.CaptureFixture[str]):
+    """Neither nothing nor two."""
+    with pytest.raises(SystemExit):
+        build_parser("host:1").parse_args(["forget", *said])
+    assert "--request" in capsys.readouterr().err

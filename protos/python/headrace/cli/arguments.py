@@ -202,6 +202,7 @@ def _add_tenants(commands: "Commands") -> None:
     forget = _command(commands, "forget", "delete what is stored about requests")
     which = forget.add_mutually_exclusive_group(required=True)
     which.add_argument("request_id", nargs="?", default="", metavar="REQUEST_ID")
+    which.add_argument("--request", default="", metavar="REQUEST_ID", help="the same by name")
     which.add_argument("--tenant", default="", metavar="TENANT", help="all requests of a tenant")
     show = _command(actions, "show", "show a tenant's limits and what it uses of them")
     show.add_argument("tenant", metavar="TENANT")

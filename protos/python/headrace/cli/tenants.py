@@ -72,7 +72,8 @@ def tenant(client: Client, arguments: argparse.Namespace, terminal: Terminal) ->
 
 def forget(client: Client, arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Deletes what is stored about a tenant's requests, or about one."""
-    num_gone = client.admin.forget(tenant=arguments.tenant, request_id=arguments.request_id)
+    request_id = arguments.request_id or arguments.request
+    num_gone = client.admin.forget(tenant=arguments.tenant, request_id=request_id)
     terminal.line(f"forgot {num_gone} requests" if num_gone != 1 else "forgot 1 request")
     return 0
 
