@@ -1,12 +1,10 @@
 """Carries out a plan: picks are taken in the record (new ones by `start`), and go to their worker together once all of them are.
 
 plan ──▶ pick ──▶ take (one round trip per batch) ──▶ Assign
-             └──▶ Assign at once, where all are new and small: what comes of it waits for the record (``early``)
 """
 
 import secrets
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from common.domain import FinishReason
 from common.request_status import RequestStatus
@@ -20,8 +18,8 @@ from common.streams.ownership import (
     take_step,
 )
 from common.wire import orders
+from common.wire.orders import Assignment, OpenedBody
 from common.wire.records import UndecodableError
-from scheduler.early import Early
 from scheduler.ending import Ending
 from scheduler.failures import no_equal_worker, no_worker, revision_left, undecodable
 from scheduler.led_partition import LedPartition
@@ -29,14 +27,9 @@ from scheduler.led_request import LedRequest
 from scheduler.led_worker import LedWorker
 from scheduler.messages import Batch, Taking
 from scheduler.newcomers import Newcomers
-from scheduler.output import Output
 from scheduler.planning.plan import Assignment as Picks
 from scheduler.planning.plan import Plan, Preemption, plan
 from scheduler.returns import Returns
-from scheduler.sending import Sending
-
-if TYPE_CHECKING:
-    from common.wire.orders import OpenedBody
 
 # After a change of leaders workers need a moment to find the new one; whoever does not want to wait for a worker
 # is refused only when this is over.
@@ -47,16 +40,9 @@ class Dispatch:
     """Plans, and sends what was planned."""
 
     def __init__(
-        self,
-        led: LedPartition,
-        ending: Ending,
-        returns: Returns,
-        newcomers: Newcomers,
-        output: Output,
+        self, led: LedPartition, ending: Ending, returns: Returns, newcomers: Newcomers
     ) -> None:
         """For this partition."""
-        self._sending = Sending(led)
-        self._early = Early(led, self._sending, ending, returns, newcomers, output)
         self._led = led
         self._ending = ending
         self._returns = returns
@@ -142,7 +128,6 @@ class Dispatch:
             request.worker_id = worker.worker_id
             worker.add(request, now_s, pick.cached_tokens)
             led.records.ask(self._step(request, worker), Taking(request, batch))
-        self._early.try_send(batch, [request for request, _ in going], now_s)
 
     def _step(self, request: LedRequest, worker: LedWorker) -> RecordStep:
         fingerprint = worker.session.hello.fingerprint
@@ -183,14 +168,10 @@ class Dispatch:
         match answer:
             case Started():
                 self._newcomers.started(request, answer, now_s)
-                if request.is_early:
-                    self._early.started(request, batch, now_s)
-                else:
-                    self._go(request, batch, 1, answer.body)
+                self._go(request, batch, 1, answer.body)
             case Taken():
                 self._go(request, batch, answer.attempts, answer.body)
             case _ if request.is_newcomer:
-                self._early.call_off(request, batch)
                 self._newcomers.forget(request)
             case CancelRequested():
                 led.release_worker(request)
@@ -230,4 +211,27 @@ class Dispatch:
             else:
                 self._returns.give_back(request, "never sent")
         if ready:
-            self._sending.send(batch, ready, now_s)
+            assignments = [self._assignment(*one, batch, now_s) for one in ready]
+            contexts = [
+                (request.header.priority, one.trace)
+                for (request, _), one in zip(ready, assignments, strict=True)
+            ]
+            span = led.telemetry.batch(
+                batch.id, worker.worker_id, batch.reason, contexts, batch.picked_s, now_s
+            )
+            worker.session.send(orders.assign(batch.id, span.traceparent, assignments))
+
+    def _assignment(
+        self, request: LedRequest, body: OpenedBody, batch: Batch, now_s: float
+    ) -> Assignment:
+        telemetry = self._led.telemetry
+        telemetry.queued(request, now_s)
+        context = telemetry.dispatched(request, batch.id, batch.reason, batch.picked_s, now_s)
+        return Assignment(
+            body=body,
+            epoch=request.epoch,
+            attempt=request.attempt,
+            remaining_ms=max(1, round((request.deadline_s - now_s) * 1000)),
+            resume=request.progress if request.progress.choices else None,
+            trace=context,
+        )

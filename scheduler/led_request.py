@@ -18,7 +18,7 @@ from common.records import (
     TokensRecord,
 )
 from common.request_status import RequestStatus, transition
-from common.wire.session import SequenceFinish, SequenceOutput, SequenceReturned
+from common.wire.session import SequenceFinish, SequenceOutput
 from scheduler.failures import QUARANTINE_LOSSES, failure_of_end
 from scheduler.planning.waiting import WaitingRequest
 from scheduler.settlements import Due, EndedEntry
@@ -32,7 +32,6 @@ class LedRequest:
     """State of one request; only the loop's task changes it. Times by this process's monotonic clock.
 
     ``is_charged`` says that its tenant has paid for the prompt. ``is_newcomer``: it is not ours yet (``newcomers``).
-    ``is_early``: its worker has it all the same, and what comes of it is ``held`` until it is ours (``early``).
     """
 
     id: RequestId
@@ -65,8 +64,6 @@ class LedRequest:
     outcome: str = ""
     gateways: frozenset[str] = frozenset()
     is_newcomer: bool = False
-    is_early: bool = False
-    held: list[SequenceOutput | SequenceReturned] = field(default_factory=list)
     is_taking: bool = False
     is_recovering: bool = False
     num_choices: int = 1
@@ -164,10 +161,6 @@ class LedRequest:
             and self.ending is None
             and not self.is_returning
         )
-
-    def holds(self, epoch: int, attempt: int) -> bool:
-        """Whether a worker's message is about the attempt that was sent before the request is ours."""
-        return self.is_early and attempt == self.attempt and epoch == self.epoch
 
     def waiting(self) -> WaitingRequest:
         """As the planner sees it."""

@@ -52,10 +52,9 @@ class PartitionLoop:
         self._newcomers = Newcomers(led)
         self._arrivals = Arrivals(led, self._ending, self._checkpoints, self._newcomers)
         self._returns = Returns(led, self._ending)
-        output = Output(led, self._returns)
-        self._dispatch = Dispatch(led, self._ending, self._returns, self._newcomers, output)
+        self._dispatch = Dispatch(led, self._ending, self._returns, self._newcomers)
         self._settle = Settle(led, self._returns, self._checkpoints)
-        self._workers = Workers(led, output, self._returns, drains)
+        self._workers = Workers(led, Output(led, self._returns), self._returns, drains)
         self._beats = Beats(led, self._ending)
         self.is_quiet = asyncio.Event()
 

@@ -48,10 +48,6 @@ class Newcomers:
         self._entries[request.key] = entry
         return True
 
-    def body_of(self, request: LedRequest) -> bytes:
-        """What its entry holds of it besides the header; empty where only its record does."""
-        return self._entries[request.key].body
-
     def own_rest(self) -> None:
         """Whoever was not picked is owned as any other entry."""
         for key in list(self._entries):
@@ -65,10 +61,9 @@ class Newcomers:
         led.node_time.saw(answer.now_ms, now_s)
         request.is_newcomer = False
         request.owned_s = now_s
-        if not request.is_early:  # else its wait is over already, and was told
-            request.arrival_s = led.node_time.past_s(entry.admitted_ms, now_s)
-            request.deadline_s = led.node_time.here_s(entry.deadline_ms)
-            request.waiting_since_s = request.arrival_s
+        request.arrival_s = led.node_time.past_s(entry.admitted_ms, now_s)
+        request.deadline_s = led.node_time.here_s(entry.deadline_ms)
+        request.waiting_since_s = request.arrival_s
         led.alarms.set(request.deadline_s, DeadlineDue(request.key))
 
     def forget(self, request: LedRequest) -> None:

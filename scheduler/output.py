@@ -3,7 +3,7 @@
 from collections import Counter
 
 from common.domain import FinishReason
-from common.wire.session import SequenceOutput, SequenceReturned, StepOutput
+from common.wire.session import SequenceReturned, StepOutput
 from scheduler.led_partition import LedPartition
 from scheduler.led_request import Charged, LedRequest
 from scheduler.led_worker import LedWorker
@@ -26,45 +26,22 @@ class Output:
         generated = Counter[Charged]()
         for output in step.sequences:
             request = led.requests.get(output.request_id)
-            if request is None:
+            if request is None or not request.accepts(output.epoch, output.attempt):
                 continue
-            if request.holds(output.epoch, output.attempt):
-                worker.saw(request.key)
-                request.held.append(output)
-            elif request.accepts(output.epoch, output.attempt):
-                worker.saw(request.key)
-                generated[request.charged] += self._take(request, output, now_s)
-        self._charge(generated)
+            worker.saw(request.key)
+            next_seq = request.next_seq
+            led.write(request, request.records_of(output, now_s))
+            generated[request.charged] += request.next_seq - next_seq
+            if request.ending is not None:
+                led.release_worker(request)
+                self._learn(request)
+        for (level, tenant), tokens in generated.items():
+            led.queue.charge(level, tenant, generated_tokens=tokens)
+        led.num_generated += generated.total()
         if step.prefill_tokens:
             led.queue.pace.prefilled(step.prefill_tokens, step.took_s)
         for returned in step.returned:
             self._returned(returned)
-
-    def release(self, request: LedRequest, now_s: float) -> None:
-        """The request is ours: what its worker has said so far counts from here on."""
-        held, request.held = request.held, []
-        generated = Counter[Charged]()
-        for said in held:
-            if isinstance(said, SequenceReturned):
-                self._returned(said)
-            elif request.accepts(said.epoch, said.attempt):
-                generated[request.charged] += self._take(request, said, now_s)
-        self._charge(generated)
-
-    def _take(self, request: LedRequest, output: SequenceOutput, now_s: float) -> int:
-        """Hand it to the log's writer; how many tokens it brings."""
-        next_seq = request.next_seq
-        self._led.write(request, request.records_of(output, now_s))
-        if request.ending is not None:
-            self._led.release_worker(request)
-            self._learn(request)
-        return request.next_seq - next_seq
-
-    def _charge(self, generated: Counter[Charged]) -> None:
-        led = self._led
-        for (level, tenant), tokens in generated.items():
-            led.queue.charge(level, tenant, generated_tokens=tokens)
-        led.num_generated += generated.total()
 
     def _learn(self, request: LedRequest) -> None:
         """How long it got, if that is how long it wanted to be."""
@@ -75,9 +52,7 @@ class Output:
 
     def _returned(self, returned: SequenceReturned) -> None:
         request = self._led.requests.get(returned.request_id)
-        if request is not None and request.holds(returned.epoch, returned.attempt):
-            request.held.append(returned)
-        elif request is not None and request.accepts(returned.epoch, returned.attempt):
+        if request is not None and request.accepts(returned.epoch, returned.attempt):
             self._led.telemetry.log.info(
                 "given back", request_id=request.key, reason=returned.reason
             )

@@ -108,7 +108,7 @@ class Workers:
         led.queue.prefixes.forget(worker.worker_id)
         led.wants_plan = True
         led.workers_changed.set()
-        requests = [one for one in worker.running.values() if one.is_early or not one.is_taking]
+        requests = [one for one in worker.running.values() if not one.is_taking]
         if is_lost and requests:
             self._doubt(worker.session, requests)
         for request in list(worker.running.values()):

@@ -9,10 +9,6 @@ from common.streams.node import Node, decoded
 from common.streams.scripts import ScriptCall, run_script
 from common.streams.vault import Sealed
 
-# A body of at most so many bytes is in the inbox entry too, and goes to a free worker at once: a few hundred tokens. What
-# waits takes this much more of Redis' memory.
-_MAX_ENTRY_BODY_BYTES = 2048
-
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
@@ -84,7 +80,6 @@ def admission_call(submission: Submission, bounds: QueueBounds) -> ScriptCall:
             submission.header,
             Sealed(submission.body),
             submission.resume_grace_ms,
-            _MAX_ENTRY_BODY_BYTES,
         ],
     )
 

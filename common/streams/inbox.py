@@ -22,7 +22,7 @@ class InboxEntry:
     """An admitted request as ordering sees it; times by the partition's node, Unix milliseconds.
 
     ``request_id`` is None when the entry's content is gone or unreadable: it can only be acked. ``log`` and ``start``
-    are the record's; '' where an older gateway admitted. ``body`` is, too, and empty unless it is small.
+    are the record's; '' where an older gateway admitted.
     """
 
     priority: Priority
@@ -33,7 +33,6 @@ class InboxEntry:
     deadline_ms: int = 0
     log: str = ""
     start: str = ""
-    body: bytes = b""
 
 
 async def create_groups(node: Node, partition: Partition) -> None:
@@ -100,7 +99,7 @@ async def read_new(node: Node, partition: Partition, consumer: str) -> list[Inbo
         return []
     by_key = {keys.inbox(partition, priority): priority for priority in _CLASSES}
     return [
-        _entry(node, by_key[key.decode()], entry_id, fields)
+        _entry(by_key[key.decode()], entry_id, fields)
         for key, entries in (answer or [])
         for entry_id, fields in entries
     ]
@@ -152,7 +151,7 @@ async def _entries(
 
     answers = await node.call(operation)
     return [
-        _entry(node, priority, entry_id, answer[0][1] if answer else {})
+        _entry(priority, entry_id, answer[0][1] if answer else {})
         for entry_id, answer in zip(entry_ids, answers, strict=True)
     ]
 
@@ -206,9 +205,7 @@ async def read_foreign(node: Node, partition: Partition, mine: str) -> list[Inbo
     ]
 
 
-def _entry(
-    node: Node, priority: Priority, entry_id: bytes, fields: dict[bytes, bytes] | None
-) -> InboxEntry:
+def _entry(priority: Priority, entry_id: bytes, fields: dict[bytes, bytes] | None) -> InboxEntry:
     try:
         assert fields is not None
         return InboxEntry(
@@ -220,7 +217,6 @@ def _entry(
             int(fields[b"deadline_ms"]),
             fields.get(b"log", b"").decode(),
             fields.get(b"start", b"").decode(),
-            node.vault.open(fields.get(b"body", b"")),
         )
     except (AssertionError, KeyError, ValueError):
         return InboxEntry(priority, entry_id.decode(), None)

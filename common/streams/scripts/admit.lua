@@ -3,7 +3,7 @@
 --
 -- KEYS  record, inbox, queued
 -- ARGV  id, class, prompt_tokens, max_requests, max_tokens, budget_ms, record_ttl_ms, log, start, follower,
---       tenant, header, body, resume_grace_ms, longest body that also goes into the entry
+--       tenant, header, body, resume_grace_ms
 -- Answer {'ok', admitted_ms, deadline_ms, 1 when the record counts the follower} | {'full', requests, tokens}
 local known = redis.call('HMGET', KEYS[1], 'admitted_ms', 'deadline_ms', 'f:' .. ARGV[10])
 if known[1] then
@@ -22,12 +22,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local admitted_ms = string.format('%.0f', now)
 local deadline_ms = string.format('%.0f', now + tonumber(ARGV[6]))
-local fields = {'id', ARGV[1], 'header', ARGV[12], 'admitted_ms', admitted_ms, 'deadline_ms', deadline_ms,
-  'log', ARGV[8], 'start', ARGV[9]}
-if #ARGV[13] <= tonumber(ARGV[15]) then
-  fields[#fields + 1], fields[#fields + 2] = 'body', ARGV[13]
-end
-local entry = redis.call('XADD', KEYS[2], '*', unpack(fields))
+local entry = redis.call('XADD', KEYS[2], '*', 'id', ARGV[1], 'header', ARGV[12],
+  'admitted_ms', admitted_ms, 'deadline_ms', deadline_ms, 'log', ARGV[8], 'start', ARGV[9])
 redis.call('HSET', KEYS[1], 'status', 'queued', 'epoch', 0, 'class', class, 'tokens', prompt_tokens,
   'tenant', ARGV[11], 'log', ARGV[8], 'start', ARGV[9], 'admitted_ms', admitted_ms, 'deadline_ms', deadline_ms,
   'entry', entry, 'body', ARGV[13], 'resume_grace_ms', ARGV[14], 'f:' .. ARGV[10], 1)

@@ -168,8 +168,6 @@ LED_REQUEST = {
     "outcome": RECORD,  # of attempts that are over; `own` ends the one that runs
     "gateways": RECORD,  # with the next heartbeat
     "is_newcomer": ANEW,
-    "is_early": ANEW,
-    "held": ANEW,
     "is_taking": ANEW,
     "is_recovering": ANEW,
     "num_choices": HEADER,
