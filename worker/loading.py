@@ -106,6 +106,7 @@ def _load_model(settings: WorkerSettings, progress: Progress) -> Loaded:
         settings.max_seqs,
         model.card.context_tokens,
         monotonic_s,
+        None if speculation is None else speculation.times,
     )
     return Loaded(model.runner, model.card, costs, speculation)
 

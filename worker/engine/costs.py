@@ -74,11 +74,17 @@ class StepCosts:
 
 
 def measure_costs(
-    runner: PagedRunner, max_batch_tokens: int, max_seqs: int, context_tokens: int, clock: Clock
+    runner: PagedRunner,
+    max_batch_tokens: int,
+    max_seqs: int,
+    context_tokens: int,
+    clock: Clock,
+    decodes: StepTimes | None = None,
 ) -> StepCosts:
     """Time prompts of one chunk, near the beginning and far from it, decodes, and a block's copies; nobody holds a block yet.
 
-    No position lies beyond the model's context: where positions are learned there is none.
+    No position lies beyond the model's context: where positions are learned there is none. ``decodes`` are not timed again
+    where they have been.
     """
     room = min(runner.num_blocks * runner.block_size, context_tokens)
     num_tokens = min(_PROBE_TOKENS, max_batch_tokens, room)
@@ -88,7 +94,7 @@ def measure_costs(
     doubling_tokens = float("inf")
     if start > 0 and far_s > near_s > 0:
         doubling_tokens = start * near_s / (far_s - near_s)
-    decodes = measure_step_times(
+    decodes = decodes or measure_step_times(
         runner,
         max_decodes=max_seqs,
         max_tokens=max_batch_tokens,

@@ -1,4 +1,4 @@
-"""Which tokens the next step computes: decodes first, then prefill chunks, under one budget.
+"""Which tokens the next step computes: decodes, then prefill chunks under one budget, of which a long prompt gets a small share.
 
 A prompt of thousands of tokens must freeze neither the streams that run nor the short prompts behind it:
 

@@ -8,6 +8,7 @@ from tests.support.fake_clock import FakeClock
 from worker.engine.block_store import BlockStore
 from worker.engine.costs import StepCosts, measure_costs
 from worker.engine.runner import Row, RowResult
+from worker.engine.step_times import StepTimes
 
 DECODES_S = {1: 0.004, 2: 0.005, 4: 0.007, 8: 0.011, 16: 0.019}
 
@@ -107,3 +108,15 @@ def test_no_position_lies_beyond_the_context(context_tokens):
     runner.run = run
     measure_costs(runner, 512, 16, context_tokens, clock)
     assert max(ends) == context_tokens
+
+
+def test_decodes_that_were_timed_are_not_timed_again():
+    """Who guesses has timed them, with guesses and without."""
+    clock = FakeClock()
+    runner, known = TimedRunner(clock, 100, 500.0), StepTimes.flat(0.25)
+    afresh = measure_costs(runner, 512, 16, 10**6, clock)
+    took_s = clock()
+    costs = measure_costs(runner, 512, 16, 10**6, clock, known)
+    assert costs.decodes is known
+    assert clock() - took_s < took_s
+    assert (costs.token_s, costs.context_tokens) == (afresh.token_s, afresh.context_tokens)
