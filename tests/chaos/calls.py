@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -117,7 +118,7 @@ class Calls:
             self.journal.token(self.known.ask.model)
             return outcome_of(response)
 
-        return await self._until_taken(call)
+        return await self._until_taken(call, can_be_told=False)
 
     async def follow_other(self, request_id: str, from_seq: int) -> Outcome:
         """Attach to a running request and stay to its end; the outcome has the tokens from `from_seq` on."""
@@ -174,15 +175,24 @@ class Calls:
         given = {"timeout_s": TIMEOUT_S} | self._options(options)
         return self.any_client().stream(self.known.ask.body, reattach=_PATIENT, **given)
 
-    async def _until_taken(self, call: Callable[[], Awaitable[Outcome]]) -> Outcome:
+    async def _until_taken(
+        self, call: Callable[[], Awaitable[Outcome]], *, can_be_told: bool = True
+    ) -> Outcome:
+        """`can_be_told`: its gateway can say that it has lost the queue, so that nothing is lost with that."""
         loop = asyncio.get_running_loop()
         gives_up_s = loop.time() + scaled(TIMEOUT_S)
         while True:
+            began_s = time.monotonic()
             try:
                 with self.journal.waiting(self.known.ask.model):
                     return await call()
             except HeadraceError as error:
-                if not is_refusal(error) or loop.time() > gives_up_s:
+                is_stranded = (
+                    not can_be_told
+                    and error.code == "CANCELLED"
+                    and self.journal.was_stranding_since(began_s)
+                )
+                if not (is_refusal(error) or is_stranded) or loop.time() > gives_up_s:
                     raise
                 self.journal.counts[f"refused: {error.code} {error.reason}".rstrip()] += 1
                 self.history.note(f"refused: {error}")

@@ -84,6 +84,8 @@ class HttpStream:
                 raise error
             event = ParseDict(said, pb.GenerateStreamResponse())
             self.request_id = self.request_id or event.accepted.request_id
+            if event.keepalive.queue_unreachable:
+                return  # the gateway lost the queue, the request is followed through another one
             if event.WhichOneof("event") == "delta":
                 self._next_seq = event.seq + event.count
             self._is_over = event.finish.last
@@ -128,7 +130,7 @@ class HttpCalls(Calls):
             self.journal.token(self.known.ask.model)
             return outcome_of(made)
 
-        return await self._until_taken(call)
+        return await self._until_taken(call, can_be_told=False)
 
     @contextlib.asynccontextmanager
     async def _opened(self, options: dict[str, Any]) -> AsyncIterator[HttpStream]:

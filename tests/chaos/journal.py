@@ -65,6 +65,8 @@ class Journal:
         self.fault_lines: list[str] = []
         self._recovering: list[Recovery] = []
         self._num_waiting: Counter[str] = Counter()
+        self._num_stranded = 0
+        self._stranded_until_s = float("-inf")
         self.silences: list[tuple[float, float, str]] = []
         """The longest times between two tokens of one request: how long, until when in the run, which request."""
 
@@ -93,6 +95,20 @@ class Journal:
         """A fault that may cost every open request its worker."""
         for history in self.open:
             history.num_exposures += 1
+
+    @contextlib.contextmanager
+    def stranding(self) -> Iterator[None]:
+        """A gateway is cut off for longer than what it follows outlives it."""
+        self._num_stranded += 1
+        try:
+            yield
+        finally:
+            self._num_stranded -= 1
+            self._stranded_until_s = time.monotonic()
+
+    def was_stranding_since(self, since_s: float) -> bool:
+        """Whether one is, or was at `since_s` of the monotonic clock or later."""
+        return self._num_stranded > 0 or self._stranded_until_s >= since_s
 
     def silence(self, took_s: float, history: History) -> None:
         """A stream had no token for so long."""
