@@ -10,7 +10,7 @@
     ├── AlreadyExists                  ALREADY_EXISTS        IDEMPOTENCY_KEY_REUSED
     ├── QueueFull                      RESOURCE_EXHAUSTED    QUEUE_FULL                (retry helps)
     ├── Unavailable                    UNAVAILABLE           NO_WORKER | REVISION_LEFT | SHUTTING_DOWN …     (retry helps)
-    ├── DeadlineExceeded               DEADLINE_EXCEEDED     DEADLINE_EXCEEDED, stage in metadata
+    ├── DeadlineExceeded               DEADLINE_EXCEEDED     DEADLINE_EXCEEDED | MESSAGE_TOO_SLOW, stage in metadata
     ├── Cancelled                      CANCELLED             CANCELLED
     ├── Aborted                        ABORTED               READER_TOO_SLOW
     └── InternalFailure                INTERNAL              POISON_REQUEST | TAKEOVERS_WITHOUT_PROGRESS | NUMERIC …

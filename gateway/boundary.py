@@ -29,6 +29,7 @@ from common.logs import Log
 from common.tallies import Spread
 from common.telemetry_names import RPC_METHOD, RPC_RESPONSE_STATUS_CODE
 from common.wire.status import code_of, status_of
+from gateway.asking import Handler, asked_message
 from gateway.audit import AuditLog
 from gateway.caller import MAX_ECHO_CHARS, Context, metadata_of
 from gateway.message_size import SMALL_BYTES, MessageSizes
@@ -51,7 +52,6 @@ class _Refused(Exception):
         self.error = error
 
 
-Handler = Any  # grpc.RpcMethodHandler: its stubs know nothing of asyncio
 Admit = Callable[[str, Sequence[tuple[str, str]]], Awaitable[None]]
 Parse = Callable[[bytes], Any]
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
@@ -119,14 +119,17 @@ class Boundary(grpc.aio.ServerInterceptor):
             else (handler.unary_stream if handler.response_streaming else answer)
         )
 
-        async def guarded(request: Any, context: Context) -> None:
+        async def guarded(_: Any, context: Context) -> None:
             began_s, code = monotonic_s(), grpc.StatusCode.CANCELLED
+            request: Message | None = None
 
             async def parsed() -> Any:
                 nonlocal request
-                if isinstance(request, Unparsed):
-                    request = await self._parsed(request.data, asked, parse)
-                return request
+                came = await asked_message(context)
+                if isinstance(came, Unparsed):
+                    came = await self._parsed(came.data, asked, parse)
+                request = came
+                return came
 
             try:
                 if not handler.response_streaming:
@@ -147,12 +150,14 @@ class Boundary(grpc.aio.ServerInterceptor):
                 labels = {RPC_METHOD: method[1:], RPC_RESPONSE_STATUS_CODE: code.name}
                 self._duration.record(monotonic_s() - began_s, labels)
 
-        # On the wire an answer is a stream of one message; written as one, it is not waited for without end.
+        # On the wire a question and an answer are streams of one message; as such they are not waited for without end.
         return handler._replace(
             request_deserializer=partial(_parse_small, parse),
+            request_streaming=True,
             response_streaming=True,
             unary_unary=None,
-            unary_stream=guarded,
+            unary_stream=None,
+            stream_stream=guarded,
         )
 
     async def _parsed(self, data: bytes, asked: Descriptor, parse: Parse) -> Any:
@@ -162,11 +167,11 @@ class Boundary(grpc.aio.ServerInterceptor):
         except DecodeError as error:
             raise InvalidRequest([FieldViolation("request", "is not a valid message")]) from error
 
-    def _audit_order(self, method: str, request: Any, decision: str) -> None:
-        """What an operator ordered; looking changes nothing, and is not on record."""
+    def _audit_order(self, method: str, request: Message | None, decision: str) -> None:
+        """What an operator ordered, if it was read; looking changes nothing, and is not on record."""
         name = method.rpartition("/")[2]
         if method.startswith(_ADMIN) and not name.startswith(("List", "Get", "Watch")):
-            fields = [] if isinstance(request, Unparsed) else request.ListFields()
+            fields = [] if request is None else request.ListFields()
             given = {field.name: value for field, value in fields}
             subject = {key: str(given[key]) for key in _SUBJECTS if key in given}
             self._audit.write("ordered", method=method, decision=decision, **subject)

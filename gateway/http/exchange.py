@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from common.errors import HeadraceError, InternalFailure, Unauthenticated
 from common.grpc_options import MAX_METADATA_BYTES
 from common.logs import Log
+from gateway.asking import ASK_WITHIN_S
 from gateway.audit import AuditLog
 from gateway.caller import MAX_ECHO_CHARS
 from gateway.http.errors import (
@@ -29,7 +30,6 @@ from gateway.http.json_size import JsonSizes
 from gateway.http.json_values import parse_object
 from headrace.v1 import inference_service_pb2 as pb
 
-_BODY_WITHIN_S = 30.0
 _MAX_HEAD_BYTES = MAX_METADATA_BYTES
 _JSON = "application/json"
 _NUMBERS_AT_ONCE = 8192
@@ -74,13 +74,13 @@ async def read_object(request: Request, max_bytes: int, sizes: JsonSizes) -> dic
         raise _too_long(max_bytes)
     body = bytearray()
     try:
-        async with asyncio.timeout(_BODY_WITHIN_S):
+        async with asyncio.timeout(ASK_WITHIN_S):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > max_bytes:
                     raise _too_long(max_bytes)
     except TimeoutError as error:
-        message = f"the body must arrive within {_BODY_WITHIN_S:g} s"
+        message = f"the body must arrive within {ASK_WITHIN_S:g} s"
         raise HttpRefusal(HTTPStatus.REQUEST_TIMEOUT, "BODY_TOO_SLOW", message) from error
     whole = bytes(body)
     await sizes.check(whole)
