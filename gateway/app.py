@@ -10,7 +10,7 @@ from common.server import CannotServe, Runtime
 from common.streams.node import Node
 from common.streams.shared_trips import SharedTrips
 from gateway.access import Access
-from gateway.admin_service import NOT_YET, AdminService
+from gateway.admin_service import AdminService
 from gateway.admit import ADMIT_BOUND_S, Admission
 from gateway.aliases import Aliases
 from gateway.attachment import Attachment
@@ -104,7 +104,6 @@ class Gateway:
             runtime.metrics.rpc_server_call_duration,
             self._admit,
             self.audit,
-            not_yet=NOT_YET,
         )
         self._servers = Servers(settings, boundary, self._callers.require_operator, self._tls)
         self._health = HealthService(runtime.readiness, [INFERENCE, ADMIN])
@@ -162,11 +161,10 @@ class Gateway:
         inference_rpc.add_InferenceServiceServicer_to_server(
             InferenceService(parts), self._servers.public
         )
-        # The boundary answers the methods that it lacks.
         dead_letters = DeadLetters(
             self._node, self._catalogue, admission, self._relay, runtime.log
         )
-        admin = AdminService(  # type: ignore[abstract]
+        admin = AdminService(
             self._node,
             self._catalogue,
             self._views,

@@ -4,7 +4,7 @@ An interceptor around the handlers of our own services (health and reflection ha
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -21,7 +21,6 @@ from common.errors import (
     HeadraceError,
     InternalFailure,
     InvalidRequest,
-    NotImplementedYet,
     Unauthenticated,
 )
 from common.grpc_options import COMPRESSED_FROM_BYTES
@@ -73,10 +72,8 @@ class Boundary(grpc.aio.ServerInterceptor):
         duration: Spread,
         admit: Admit,
         audit: AuditLog,
-        *,
-        not_yet: Collection[str] = (),
     ) -> None:
-        """``log`` gets what was not expected, ``duration`` each call; methods ``not_yet`` there are answered here.
+        """``log`` gets what was not expected, ``duration`` each call.
 
         ``admit`` raises for a call of a method by somebody who may not make it: before anything else is done, so that
         no method can forget to ask.
@@ -85,7 +82,6 @@ class Boundary(grpc.aio.ServerInterceptor):
         self._audit = audit
         self._log = log
         self._admit = admit
-        self._not_yet = frozenset(not_yet)
         self._sizes = MessageSizes()
         self._guarded: dict[str, tuple[Handler, Handler]] = {}
 
@@ -105,19 +101,12 @@ class Boundary(grpc.aio.ServerInterceptor):
 
     def _guarding(self, method: str, handler: Handler) -> Handler:
         parse: Parse = handler.request_deserializer
-        name, asked = method.rpartition("/")[2], _input_of(method)
-
-        async def lacking(request: Any, context: Context) -> NoReturn:
-            raise NotImplementedYet([name])
+        asked = _input_of(method)
 
         async def answer(request: Any, context: Context) -> None:
             await _write(await handler.unary_unary(request, context), context)
 
-        behaviour = (
-            lacking
-            if name in self._not_yet
-            else (handler.unary_stream if handler.response_streaming else answer)
-        )
+        behaviour = handler.unary_stream if handler.response_streaming else answer
 
         async def guarded(_: Any, context: Context) -> None:
             began_s, code = monotonic_s(), grpc.StatusCode.CANCELLED
