@@ -19,6 +19,8 @@ class History:
         self.request_ids: list[str] = []
         self.num_exposures = 0
         """Faults since its beginning that may have cost it a worker."""
+        self.num_breaks = 0
+        """Streams that broke and were continued by Attach."""
         self.lines: deque[str] = deque(maxlen=_MAX_LINES_OF_A_HISTORY)
 
     def note(self, line: str) -> None:

@@ -13,8 +13,8 @@ from headrace.client.errors import HeadraceError
 _TRANSPORT_CODES = frozenset({"CANCELLED", "INTERNAL", "UNKNOWN"})
 
 
-# The queue itself lost the request: there is nothing to attach to, and only a new request can help.
-_LOST = "REQUEST_LOST"
+# The queue itself lost the request, or it has failed for want of a worker: only a new request can help.
+_ENDED = frozenset({"REQUEST_LOST", "NO_WORKER", "NO_EQUAL_WORKER", "REVISION_LEFT"})
 
 # A call that has less than this left ends before anybody has read it.
 _TOO_LITTLE_S = 0.01
@@ -75,5 +75,5 @@ class Reattach:
     @staticmethod
     def _can_help(error: HeadraceError) -> bool:
         if error.code == "UNAVAILABLE":
-            return error.reason != _LOST
+            return error.reason not in _ENDED
         return error.code in _TRANSPORT_CODES and not error.reason
