@@ -117,9 +117,7 @@ class _ContextOfTheMoment(ssl.SSLContext):
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
         """As ``asyncio`` asks for each connection."""
-        return self._current().wrap_bio(
-            incoming, outgoing, server_side, server_hostname, session
-        )
+        return self._current().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
 @dataclass(frozen=True, slots=True)

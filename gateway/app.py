@@ -25,6 +25,7 @@ from gateway.console.console import Console
 from gateway.dead_letters import DeadLetters
 from gateway.forgetting import Forgetting
 from gateway.generation import Generation
+from gateway.held import HeldMessages
 from gateway.http.routes import HttpParts, Routes
 from gateway.http.server import HttpServer
 from gateway.keyed import KeyedGeneration
@@ -99,11 +100,13 @@ class Gateway:
         access = Access(node, requires_keys=settings.require_keys, admin_key=settings.admin_key)
         self._callers = Callers(access)
         self._tls = settings.server_tls(log)
+        self._held = HeldMessages(settings.max_message_bytes)
         boundary = Boundary(
             log,
             runtime.metrics.rpc_server_call_duration,
             self._admit,
             self.audit,
+            self._held,
         )
         self._servers = Servers(settings, boundary, self._callers.require_operator, self._tls)
         self._health = HealthService(runtime.readiness, [INFERENCE, ADMIN])
@@ -186,6 +189,7 @@ class Gateway:
                 audit=self.audit,
                 duration=runtime.metrics.http_server_request_duration,
                 max_body_bytes=settings.max_message_bytes,
+                held=self._held,
             )
         )
         try:

@@ -31,6 +31,7 @@ from common.wire.status import code_of, status_of
 from gateway.asking import Handler, asked_message
 from gateway.audit import AuditLog
 from gateway.caller import MAX_ECHO_CHARS, Context, metadata_of
+from gateway.held import HeldMessages
 from gateway.message_size import SMALL_BYTES, MessageSizes
 from gateway.patience import patient
 
@@ -72,8 +73,9 @@ class Boundary(grpc.aio.ServerInterceptor):
         duration: Spread,
         admit: Admit,
         audit: AuditLog,
+        held: HeldMessages,
     ) -> None:
-        """``log`` gets what was not expected, ``duration`` each call.
+        """``log`` gets what was not expected, ``duration`` each call; ``held`` bounds what all hold.
 
         ``admit`` raises for a call of a method by somebody who may not make it: before anything else is done, so that
         no method can forget to ask.
@@ -82,6 +84,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         self._audit = audit
         self._log = log
         self._admit = admit
+        self._held = held
         self._sizes = MessageSizes()
         self._guarded: dict[str, tuple[Handler, Handler]] = {}
 
@@ -111,11 +114,13 @@ class Boundary(grpc.aio.ServerInterceptor):
         async def guarded(_: Any, context: Context) -> None:
             began_s, code = monotonic_s(), grpc.StatusCode.CANCELLED
             request: Message | None = None
+            share = self._held.share()
 
             async def parsed() -> Any:
                 nonlocal request
                 came = await asked_message(context)
                 if isinstance(came, Unparsed):
+                    share.hold(len(came.data))
                     came = await self._parsed(came.data, asked, parse)
                 request = came
                 return came
@@ -123,7 +128,8 @@ class Boundary(grpc.aio.ServerInterceptor):
             try:
                 if not handler.response_streaming:
                     context.set_compression(grpc.Compression.Gzip)  # before the first metadata
-                await self._guard(method, behaviour, parsed, context)
+                with share:
+                    await self._guard(method, behaviour, parsed, context)
                 code = grpc.StatusCode.OK
                 self._audit_order(method, request, "ok")
             except _Refused as refused:
