@@ -33,10 +33,9 @@ def opened(gateway: RunningGateway, method: str) -> "grpc.aio.StreamStreamCall":
 
 async def refusal(call: "grpc.aio.StreamStreamCall") -> grpc.aio.AioRpcError:
     """How it ends."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async with asyncio.timeout(scaled(60)):
-            async for _ in call:
-                pass
+    async with asyncio.timeout(scaled(60)):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await anext(aiter(call))
     return caught.value
 
 
@@ -93,7 +92,8 @@ async def test_one_who_leaves_before_asking_is_no_failure(
         call.cancel()
         await counted(gateway, method, "CANCELLED")
     said = "".join(capfd.readouterr())
-    assert "Traceback" not in said and "call failed" not in said, said
+    assert "Traceback" not in said, said
+    assert "call failed" not in said, said
 
 
 async def test_one_who_asks_late_is_answered(
