@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from headrace.client import HeadraceError
+
 _MAX_LINES_OF_A_HISTORY = 400
 _NUM_SILENCES = 5
 
@@ -19,6 +21,8 @@ class History:
         self.request_ids: list[str] = []
         self.num_exposures = 0
         """Faults since its beginning that may have cost it a worker."""
+        self.num_breaks = 0
+        """Streams that broke and were continued by Attach."""
         self.lines: deque[str] = deque(maxlen=_MAX_LINES_OF_A_HISTORY)
 
     def note(self, line: str) -> None:
@@ -106,9 +110,10 @@ class Journal:
             self._num_stranded -= 1
             self._stranded_until_s = time.monotonic()
 
-    def was_stranding_since(self, since_s: float) -> bool:
-        """Whether one is, or was at `since_s` of the monotonic clock or later."""
-        return self._num_stranded > 0 or self._stranded_until_s >= since_s
+    def is_stranded(self, error: HeadraceError, since_s: float) -> bool:
+        """Whether that may have cancelled a whole answer that was asked for at `since_s` of the monotonic clock."""
+        is_stranding = self._num_stranded > 0 or self._stranded_until_s >= since_s
+        return error.code == "CANCELLED" and is_stranding
 
     def silence(self, took_s: float, history: History) -> None:
         """A stream had no token for so long."""

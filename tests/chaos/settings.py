@@ -50,3 +50,7 @@ class ChaosSettings:
     def workers(self) -> dict[str, int]:
         """Workers of each model."""
         return {"real": 2} if self.is_real else {"sim-a": 2, "sim-b": 1}
+
+    def alias(self, model: str) -> str:
+        """Another name of a model, by which it is asked for too."""
+        return f"{model}-too"

@@ -3,7 +3,7 @@
 import ctypes
 from enum import IntEnum
 
-ABI = 4
+ABI = 5
 """Equals HK_ABI of the header; a library with another number was built from other sources."""
 
 

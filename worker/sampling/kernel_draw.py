@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from common.domain import SamplingParams
 from worker.engine.runner import Draw
 from worker.kernels.arrays import Array, zeros
 from worker.kernels.library import KernelsMissing, instruction_sets, load
@@ -25,6 +26,7 @@ _DRAW = np.dtype(
 )
 """``hk_draw`` of ``headrace_kernels.h``."""
 _COLDEST = float(np.finfo(np.float32).tiny)
+_HOTTEST = float(np.finfo(np.float32).max)
 _MOST_TOP_K = np.iinfo(np.int32).max
 
 
@@ -63,7 +65,7 @@ class KernelDraw:
     """Draws on the threads of an engine of the kernels, which must be idle meanwhile."""
 
     only_reads = True
-    """The logits are as before (``sampler.leaves_logits``)."""
+    """The logits are as before."""
 
     def __init__(self, owner: HasEngine) -> None:
         """Keeps ``owner`` alive."""
@@ -71,11 +73,19 @@ class KernelDraw:
         self._owner = owner
         self._scratch: Array = zeros((0,), np.float32)
 
+    def broken_rows(self, logits: torch.Tensor) -> list[int]:
+        """Rows with NaN or an infinity."""
+        logits = _readable(logits)
+        rows, vocab = logits.shape
+        broken = np.zeros(rows, np.int32)
+        found = self._library.hk_find_broken(
+            self._owner.engine, logits.data_ptr(), rows, vocab, broken.ctypes.data
+        )
+        return np.flatnonzero(broken).tolist() if found else []
+
     def __call__(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
         """A token for each row of adjusted ``logits``, none of them NaN or +infinity; -1 where all are -inf."""
-        assert logits.device.type == "cpu"
-        assert logits.dtype == torch.float32
-        logits = logits.contiguous()
+        logits = _readable(logits)
         vocab = logits.shape[-1]
         size = self._library.hk_sample_scratch(vocab)
         size *= self._library.hk_engine_threads(self._owner.engine)
@@ -94,15 +104,23 @@ class KernelDraw:
         return tokens
 
 
+def _readable(logits: torch.Tensor) -> torch.Tensor:
+    assert logits.device.type == "cpu"
+    assert logits.dtype == torch.float32
+    return logits.contiguous()
+
+
 def _wanted(draws: Sequence[Draw]) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
-    wanted = np.zeros(len(draws), _DRAW)
-    params = [draw.params for draw in draws]
-    temperature = [p.temperature and max(p.temperature, _COLDEST) for p in params]
-    wanted["temperature"] = np.minimum(temperature, np.finfo(np.float32).max)
-    wanted["top_k"] = [min(p.top_k, _MOST_TOP_K) for p in params]
-    for name in ("top_p", "typical_p", "min_p"):
-        wanted[name] = [getattr(p, name) for p in params]
+    # In one go: behind a step nothing is in the caches, and each operation of its own costs several times what it looks.
+    wanted = np.array([_as_tuple(draw.params) for draw in draws], _DRAW)
     # Temperature 0 needs no number, and a batch of such rows is the everyday case.
-    if any(temperature):
+    if any(draw.params.temperature for draw in draws):
         wanted["random"] = uniforms_of(draws)
     return wanted
+
+
+def _as_tuple(params: SamplingParams) -> tuple[float, ...]:
+    """In the order of ``_DRAW``."""
+    temperature = params.temperature and min(max(params.temperature, _COLDEST), _HOTTEST)
+    top_k = min(params.top_k, _MOST_TOP_K)
+    return 0.0, params.top_p, params.typical_p, temperature, params.min_p, top_k, 0

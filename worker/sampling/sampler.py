@@ -11,8 +11,9 @@ logits [rows, vocabulary]
 Step 4 is a kernel's where there are kernels (``kernel_draw``), else torch's (``torch_draw``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -21,13 +22,22 @@ from worker.sampling.adjust import adjust, is_adjusted
 from worker.sampling.scores import scores
 from worker.sampling.torch_draw import draw_by_torch
 
-DrawTokens = Callable[[torch.Tensor, Sequence[Draw]], list[int]]
-"""A token for each row of adjusted logits; -1 where all of a row are -inf. The logits are lost (but see ``leaves_logits``)."""
 
+class DrawTokens(Protocol):
+    """Steps 1 and 4."""
 
-def leaves_logits(draw_tokens: DrawTokens) -> bool:
-    """Whether it only reads them."""
-    return bool(getattr(draw_tokens, "only_reads", False))
+    @property
+    def only_reads(self) -> bool:
+        """Whether the logits are as before."""
+        ...
+
+    def broken_rows(self, logits: torch.Tensor) -> list[int]:
+        """Rows with NaN or an infinity."""
+        ...
+
+    def __call__(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+        """A token for each row of adjusted logits; -1 where all of a row are -inf."""
+        ...
 
 
 def sample(
@@ -38,12 +48,14 @@ def sample(
     if not draws:
         return []
     logits = logits.float()
-    broken = _broken(logits)
+    broken = draw_tokens.broken_rows(logits)
     if broken:
         # What a broken row holds must not matter: it goes on as zeros and its token is thrown away.
         logits[broken] = 0.0
-    raw = _wanted(logits, draws, may_share=leaves_logits(draw_tokens))
-    adjust(logits, draws)
+    changes = any(map(is_adjusted, draws))
+    raw = _wanted(logits, draws, may_share=draw_tokens.only_reads and not changes)
+    if changes:
+        adjust(logits, draws)
     drawn = draw_tokens(logits, draws)
     stuck = [row for row, token in enumerate(drawn) if token < 0]
     failed = {row: RowFailed(DEAD_END, _why_stuck(draws[row])) for row in stuck}
@@ -73,12 +85,7 @@ def _wanted(logits: torch.Tensor, draws: Sequence[Draw], *, may_share: bool) -> 
     pairs = [(row, draw.num_top) for row, draw in enumerate(draws) if draw.num_top is not None]
     rows = [row for row, _ in pairs]
     num_top = [count for _, count in pairs]
-    if may_share and len(rows) == len(draws) and not any(map(is_adjusted, draws)):
+    # With no rows at all there is nothing to copy, and most steps are such.
+    if not rows or (may_share and len(rows) == len(draws)):
         return _Raw(rows, logits, num_top)
     return _Raw(rows, logits[rows], num_top)
-
-
-def _broken(logits: torch.Tensor) -> list[int]:
-    """Rows with NaN or infinity. Their sum is not finite; nor may be that of a row of huge numbers."""
-    suspects = torch.isfinite(logits.sum(dim=-1)).logical_not_().nonzero().squeeze(-1).tolist()
-    return [row for row in suspects if not bool(torch.isfinite(logits[row]).all())]

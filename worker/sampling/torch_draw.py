@@ -18,19 +18,35 @@ from worker.sampling.uniform import uniforms_of
 Keep = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def draw_by_torch(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
-    """A token for each row of adjusted ``logits``, which are lost; -1 where all of a row are -inf."""
-    blocks = cut(logits)
-    summits = blocks.amax(dim=-1)
-    stuck = (summits.amax(dim=-1) == float("-inf")).nonzero().squeeze(-1)
-    if stuck.numel():
-        blocks[stuck], summits[stuck] = 0.0, 0.0
-    tokens = _greedy(blocks, summits)
-    for way, rows in _by_way(draws, summits.shape[-1]).items():
-        tokens[rows] = _draw(blocks, summits, rows, draws, way)
-    tokens[stuck] = -1
-    drawn: list[int] = tokens.tolist()
-    return drawn
+class TorchDraw:
+    """As ``sampler.DrawTokens``."""
+
+    only_reads = False
+    """The logits are lost."""
+
+    def broken_rows(self, logits: torch.Tensor) -> list[int]:
+        """Rows with NaN or an infinity. Their sum is not finite; nor may be that of a row of huge numbers."""
+        sums = logits.sum(dim=-1)
+        suspects = torch.isfinite(sums).logical_not_().nonzero().squeeze(-1).tolist()
+        return [row for row in suspects if not bool(torch.isfinite(logits[row]).all())]
+
+    def __call__(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+        """A token for each row of adjusted ``logits``, which are lost; -1 where all of a row are -inf."""
+        blocks = cut(logits)
+        summits = blocks.amax(dim=-1)
+        stuck = (summits.amax(dim=-1) == float("-inf")).nonzero().squeeze(-1)
+        if stuck.numel():
+            blocks[stuck], summits[stuck] = 0.0, 0.0
+        tokens = _greedy(blocks, summits)
+        for way, rows in _by_way(draws, summits.shape[-1]).items():
+            tokens[rows] = _draw(blocks, summits, rows, draws, way)
+        tokens[stuck] = -1
+        drawn: list[int] = tokens.tolist()
+        return drawn
+
+
+draw_by_torch = TorchDraw()
+"""It has no state."""
 
 
 def _greedy(blocks: torch.Tensor, summits: torch.Tensor) -> torch.Tensor:

@@ -98,7 +98,12 @@ async def served(
             stderr=output,
             env={**os.environ, **(environment or {})},
         )
-    client = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=600)
+    # A connection for each request: llama.cpp's server now and then closes one that is to be used again.
+    client = httpx2.AsyncClient(
+        base_url=f"http://127.0.0.1:{port}",
+        timeout=600,
+        limits=httpx2.Limits(max_keepalive_connections=0),
+    )
     try:
         async with client, asyncio.timeout(_START_LIMIT_S) as limit:
             while not await _is_healthy(client):

@@ -121,7 +121,10 @@ def test_a_gateway_that_lost_the_queue_is_left(
     other.script.on("GenerateStream", stream([accepted(), delta(0, ["e"]), finish(1)]))
     with Client([server.target, other.target], timeout_s=60) as client:
         tokens = client.stream("x", model="tiny")
+        told: list[str] = []
+        tokens.on_break = lambda error: told.append(error.reason)
         assert "".join(tokens.texts()) == "abcd"
+        assert told == ["QUEUE_UNAVAILABLE"]
         assert script.ended["GenerateStream"].wait(60)
         [asked] = other.script.of("Attach")
         assert (asked.request.request_id, asked.request.from_seq) == (REQUEST_ID, 1)

@@ -11,7 +11,6 @@ using namespace hk;
 namespace {
 
 constexpr size_t kAlign = 64;
-constexpr int kProductRows = 96;  // a multiple of the rows of every tile
 
 int round_up(int value, int step) { return (value + step - 1) / step * step; }
 
@@ -98,36 +97,61 @@ bool reserve(hk_engine* e, size_t bytes) {
   return true;
 }
 
+// From so many rows on, threads take rows instead of outputs.
+constexpr int kChainedRows = 48;
+// Most rows of a chain: their numbers stay in a core's cache beside the weights that pass through it, and where another
+// process has a core for a while, the others find enough chains to take.
+constexpr int kChainRows = 40;
+
+// Takes some rows through the kernels of a chain. What one kernel leaves is in this core's caches for the next.
+void run_chain(const Args& a, int item) {
+  int64_t since = now_ns();
+  for (int i = 0; i < a.num_links; i++) {
+    const Link& link = a.links[i];
+    const int parts = (link.args.rows + link.args.rows_per_item - 1) / link.args.rows_per_item;
+    for (int tile = 0; tile < link.tiles; tile++) link.kernel(link.args, tile * parts + item);
+    const int64_t time = now_ns();
+    __atomic_fetch_add(&a.link_ns[link.part], time - since, __ATOMIC_RELAXED);
+    since = time;
+  }
+}
+
 // Writes down the phases of a step.
+//
+// Few rows: each kernel is a phase, whose outputs the threads share, so that weights are read once.
+// Many rows: what lies between two attentions is one phase, a chain, whose rows the threads share, so that a row's
+// numbers stay in the caches of one core.
 class Program {
  public:
   Program(hk_engine* engine, const hk_model& model, const hk_step& step, const Scratch& scratch)
       : e_(engine), kernels_(*engine->kernels), m_(model), step_(step), s_(scratch), sizes_(model) {
     e_->phases.clear();
+    e_->links.clear();
+    e_->links.reserve(kMostLinks * (model.num_layers + 1));  // they are pointed at
   }
 
   void write() {
     share_attention(m_, step_, e_->shares);
+    share_last_attention();
+    begin(s_.x, step_.num_tokens);
     Args args = base();
     args.out = s_.x;
     args.angles = s_.angles;
-    by_rows(kEmbed, kernels_.embed, args, step_.num_tokens);
-    for (int i = 0; i < m_.num_layers; i++) layer(m_.layers[i]);
-    if (step_.num_logits == 0) return;
-    args = base();
-    args.x = s_.x;
-    args.out = s_.last;
-    args.pairs = s_.pairs;
-    args.result = s_.last_input;
-    by_rows(kNorm, kernels_.final_norm, args, step_.num_logits);
-    args.x = s_.last;
-    args.linear = &m_.head;
-    args.in = s_.last_input;
-    args.out = step_.logits;
-    args.rows = step_.num_logits;
-    args.k = sizes_.hidden;
-    args.width = m_.vocab;
-    add(kHead, kernels_.head, args, (m_.vocab + 63) / 64);
+    by_rows(kEmbed, kernels_.embed, args);
+    for (int i = 0; i < m_.num_layers; i++) {
+      const hk_layer& layer = m_.layers[i];
+      const bool is_last = i == m_.num_layers - 1;
+      store_keys(layer);
+      end_chain();
+      if (is_last && step_.num_logits == 0) return;
+      attend(layer, is_last ? e_->last_shares : e_->shares);
+      if (is_last)
+        pick();
+      else
+        quantize_attended();
+      finish(layer);
+    }
+    logits();
   }
 
   static void share_attention(const hk_model& m, const hk_step& step, std::vector<Share>& shares) {
@@ -142,47 +166,113 @@ class Program {
   }
 
  private:
+  static constexpr int kMostLinks = 9;  // between two attentions
+
   Args base() const {
     Args args{};
     args.model = &m_;
     args.step = &step_;
-    args.rows = step_.num_tokens;
+    args.rows = rows_;
     args.epsilon = m_.norm_epsilon;
     return args;
   }
 
-  void layer(const hk_layer& layer) {
+  // What follows is about these rows.
+  void begin(float* x, int rows) {
+    x_ = x;
+    rows_ = rows;
+    // As many chains for each thread as for any other.
+    const int threads = e_->pool.threads(), rounds = (rows + threads * kChainRows - 1) / (threads * kChainRows);
+    rows_per_chain_ = (rows + rounds * threads - 1) / (rounds * threads);
+    is_chained_ = rows >= kChainedRows;
+  }
+
+  // In the last layer only tokens with logits look back.
+  void share_last_attention() {
+    const int per_share = kMostLines / (m_.heads / m_.kv_heads);
+    e_->last_shares.clear();
+    for (int i = 0, end; i < step_.num_logits; i = end) {
+      const int first = step_.logit_tokens[i], row = step_.rows[first];
+      for (end = i + 1; end < step_.num_logits && end - i < per_share; end++)
+        if (step_.logit_tokens[end] != first + end - i || step_.rows[first + end - i] != row) break;
+      for (int head = 0; head < m_.kv_heads; head++) e_->last_shares.push_back({row, head, first, first + end - i});
+    }
+  }
+
+  // Up to the keys and values of these rows.
+  void store_keys(const hk_layer& layer) {
     Args args = base();
     args.layer = &layer;
     norm(args, layer.attention_norm);
     product(kQkv, args, layer.qkv, s_.input, s_.qkv, false);
     args.out = s_.qkv;
     args.angles_in = s_.angles;
-    by_rows(kRope, kernels_.rope_and_store, args, args.rows);
+    by_rows(kRope, kernels_.rope_and_store, args);
+  }
+
+  void attend(const hk_layer& layer, const std::vector<Share>& shares) {
+    Args args = base();
+    args.layer = &layer;
     args.x = s_.qkv;
     args.out = s_.attended;
-    args.shares = e_->shares.data();
-    add(kAttention, kernels_.attention, args, (int)e_->shares.size());
+    args.shares = shares.data();
+    e_->phases.push_back({kernels_.attention, args, (int)shares.size(), kAttention});
+  }
+
+  void quantize_attended() {
+    Args args = base();
     args.x = s_.attended;
     args.k = sizes_.attended;
     args.result = s_.input;
-    by_rows(kNorm, kernels_.quantize, args, args.rows);
-    product(kOut, args, layer.out, s_.input, s_.x, true);
+    by_rows(kNorm, kernels_.quantize, args);
+  }
+
+  void pick() {
+    begin(s_.last, step_.num_logits);
+    Args args = base();
+    args.x = s_.x;
+    args.attended = s_.attended;
+    args.k = sizes_.attended;
+    args.out = s_.last;
+    args.result = s_.input;
+    by_rows(kNorm, kernels_.pick, args);
+  }
+
+  // A layer from its attention on.
+  void finish(const hk_layer& layer) {
+    Args args = base();
+    product(kOut, args, layer.out, s_.input, x_, true);
     norm(args, layer.mlp_norm);
     args.linear = &layer.gate_up;
     args.in = s_.input;
     args.result = s_.middle;
     tiles(kGateUp, kernels_.gate_up, args, layer.gate_up.n / 128);
-    product(kDown, args, layer.down, s_.middle, s_.x, true);
+    product(kDown, args, layer.down, s_.middle, x_, true);
+  }
+
+  void logits() {
+    Args args = base();
+    args.out = x_;
+    args.pairs = s_.pairs;
+    args.result = s_.last_input;
+    by_rows(kNorm, kernels_.final_norm, args);
+    end_chain();
+    args.x = x_;
+    args.linear = &m_.head;
+    args.in = s_.last_input;
+    args.out = step_.logits;
+    args.k = sizes_.hidden;
+    args.width = m_.vocab;
+    e_->phases.push_back({kernels_.head, args, (m_.vocab + 63) / 64, kHead});
   }
 
   void norm(Args args, const float* weight) {
-    args.x = s_.x;
+    args.x = x_;
     args.weight = weight;
     args.width = m_.hidden;
     args.k = sizes_.hidden;
     args.result = s_.input;
-    by_rows(kNorm, kernels_.norm_quantize, args, args.rows);
+    by_rows(kNorm, kernels_.norm_quantize, args);
   }
 
   void product(Part part, Args args, const hk_linear& linear, Quantized in, float* out, bool accumulate) {
@@ -193,19 +283,36 @@ class Program {
     tiles(part, kernels_.matmul, args, linear.n / 32);
   }
 
-  // Many rows are done in parts that stay in the caches.
   void tiles(Part part, Kernel kernel, Args args, int count) {
-    args.rows_per_item = args.rows < kProductRows ? args.rows : kProductRows;
-    add(part, kernel, args, count * ((args.rows + args.rows_per_item - 1) / args.rows_per_item));
+    args.rows_per_item = is_chained_ ? rows_per_chain_ : rows_;
+    add(part, kernel, args, count);
   }
 
-  void by_rows(Part part, Kernel kernel, Args args, int rows) {
-    args.rows = rows;
-    args.rows_per_item = rows >= 64 ? 8 : rows >= 8 ? 2 : 1;
-    add(part, kernel, args, (rows + args.rows_per_item - 1) / args.rows_per_item);
+  void by_rows(Part part, Kernel kernel, Args args) {
+    args.rows_per_item = is_chained_ ? rows_per_chain_ : rows_ >= 8 ? 2 : 1;
+    add(part, kernel, args, 1);
   }
 
-  void add(Part part, Kernel kernel, const Args& args, int items) { e_->phases.push_back({kernel, args, items, part}); }
+  void add(Part part, Kernel kernel, const Args& args, int tiles) {
+    if (is_chained_) {
+      e_->links.push_back({kernel, args, tiles, part});
+      num_links_++;
+    } else {
+      e_->phases.push_back({kernel, args, tiles * items(args), part});
+    }
+  }
+
+  void end_chain() {
+    if (num_links_ == 0) return;
+    Args args = e_->links.back().args;
+    args.links = e_->links.data() + e_->links.size() - num_links_;
+    args.num_links = num_links_;
+    args.link_ns = e_->link_ns;
+    e_->phases.push_back({run_chain, args, items(args), kManyParts});
+    num_links_ = 0;
+  }
+
+  static int items(const Args& args) { return (args.rows + args.rows_per_item - 1) / args.rows_per_item; }
 
   hk_engine* e_;
   const Kernels& kernels_;
@@ -213,6 +320,9 @@ class Program {
   const hk_step& step_;
   const Scratch& s_;
   const Sizes sizes_;
+  float* x_ = nullptr;  // residuals of the rows
+  int rows_ = 0, rows_per_chain_ = 0, num_links_ = 0;
+  bool is_chained_ = false;
 };
 
 // Runs one kernel on all threads, for tests.
@@ -282,8 +392,8 @@ int32_t hk_run(hk_engine* e, const hk_model* model, const hk_step* step) {
 
 void hk_part_times(hk_engine* e, int64_t* out) {
   for (int i = 0; i < kNumParts; i++) {
-    out[i] = e->part_ns[i];
-    e->part_ns[i] = 0;
+    out[i] = e->part_ns[i] + e->link_ns[i] / e->pool.threads();
+    e->part_ns[i] = e->link_ns[i] = 0;
   }
 }
 

@@ -77,19 +77,30 @@ static void round_pairs(const Args& a, int item) {
     round_row(a.x + (size_t)row * a.k, a.k, a.pairs + (size_t)row * a.k);
 }
 
+// Of the last layer nobody wants more than the tokens behind which there are logits: their residuals, and quantized what
+// attention gave them.
+static void pick(const Args& a, int item) {
+  const int width = (a.model->hidden + 63) / 64 * 64;
+  const Rows rows(a, item);
+  for (int row = rows.first; row < rows.last; row++) {
+    const size_t token = a.step->logit_tokens[row];
+    __builtin_memcpy(a.out + (size_t)row * width, a.x + token * width, sizeof(float) * width);
+    quantize_row(a.attended + token * a.k, a.k, a.result, row);
+  }
+}
+
 static void final_norm(const Args& a, int item) {
   const hk_model* m = a.model;
   const int k = (m->hidden + 63) / 64 * 64;
   const Rows rows(a, item);
   for (int row = rows.first; row < rows.last; row++) {
-    const float* from = a.x + (size_t)a.step->logit_tokens[row] * k;
-    float* to = a.out + (size_t)row * k;
-    const F factor = set1(inverse_rms(from, m->hidden, k, m->norm_epsilon));
-    for (int i = 0; i < k; i += 16) store(to + i, mul(mul(load(from + i), factor), load(m->final_norm + i)));
+    float* x = a.out + (size_t)row * k;
+    const F factor = set1(inverse_rms(x, m->hidden, k, m->norm_epsilon));
+    for (int i = 0; i < k; i += 16) store(x + i, mul(mul(load(x + i), factor), load(m->final_norm + i)));
     if (m->head.format == HK_BLOCKS8)
-      quantize_row(to, k, a.result, row);
+      quantize_row(x, k, a.result, row);
     else
-      round_row(to, k, a.pairs + (size_t)row * k);
+      round_row(x, k, a.pairs + (size_t)row * k);
   }
 }
 

@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define HK_ABI 4
+#define HK_ABI 5
 
 // Forms of weights.
 #define HK_INT8_ROWS 0
@@ -106,7 +106,7 @@ int32_t hk_engine_threads(const hk_engine*);
 
 // 0, or 1 when memory is short.
 int32_t hk_run(hk_engine*, const hk_model*, const hk_step*);
-// Nanoseconds by part since the last call, as the first thread saw them; part names: see hk_part_names.
+// Nanoseconds by part since the last call, as the first thread saw them, of chains the mean of all; names: hk_part_names.
 void hk_part_times(hk_engine*, int64_t* out);
 const char* hk_part_names(void);
 
@@ -114,6 +114,8 @@ const char* hk_part_names(void);
 // floats for each thread.
 void hk_sample(hk_engine*, const float* logits, int32_t rows, int32_t vocab, hk_draw* draws, float* scratch);
 int64_t hk_sample_scratch(int32_t vocab);
+// How many rows of logits [rows][vocab] hold NaN or an infinity; broken [rows] says which.
+int32_t hk_find_broken(hk_engine*, const float* logits, int32_t rows, int32_t vocab, int32_t* broken);
 
 // Rows [n][k] to packed weights; outputs and inputs beyond n and k become zeros.
 void hk_pack_int8(const int8_t* rows, int32_t n, int32_t k, uint8_t* packed);

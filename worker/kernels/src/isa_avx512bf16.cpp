@@ -11,6 +11,7 @@ namespace {
 #include "sampling.h"
 }  // namespace
 
-const Kernels kAvx512Bf16 = {embed,     norm_quantize, quantize,   matmul,      rope_and_store,
-                           attention, gate_up,       final_norm, round_pairs, head, sample};
+const Kernels kAvx512Bf16 = {
+    embed,   norm_quantize, quantize,    matmul, rope_and_store, attention, pick,
+    gate_up, final_norm,    round_pairs, head,   sample, find_broken};
 }  // namespace hk

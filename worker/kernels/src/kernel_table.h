@@ -30,6 +30,8 @@ struct Sampling {
   int next;
 };
 
+struct Link;
+
 // What kernels work on; each uses what it needs.
 struct Args {
   const hk_model* model;
@@ -38,6 +40,7 @@ struct Args {
   const hk_linear* linear;
   const Share* shares;
   const float* x;
+  const float* attended;
   const float* weight;
   const float* angles_in;
   float* out;
@@ -45,6 +48,10 @@ struct Args {
   uint16_t* pairs;
   Quantized in, result;
   Sampling* sampling;
+  int32_t* broken;
+  const Link* links;
+  int64_t* link_ns;  // time spent by part, added to by every thread
+  int num_links;
   int rows, width, k;
   int rows_per_item;
   float epsilon;
@@ -53,10 +60,18 @@ struct Args {
 
 using Kernel = void (*)(const Args&, int item);
 
+// A kernel of which some rows are done from end to end: all tiles of its outputs, or the one that it has.
+struct Link {
+  Kernel kernel;
+  Args args;
+  int tiles, part;
+};
+
 // Items: of matmul tiles of 32 outputs and of gate_up groups of 64, each for rows_per_item rows; of head 64 tokens of the
-// vocabulary; of attention shares; of sample threads; of the others rows_per_item rows.
+// vocabulary; of attention shares; of sample threads; of find_broken rows; of the others rows_per_item rows.
 struct Kernels {
-  Kernel embed, norm_quantize, quantize, matmul, rope_and_store, attention, gate_up, final_norm, round_pairs, head, sample;
+  Kernel embed, norm_quantize, quantize, matmul, rope_and_store, attention, pick, gate_up, final_norm, round_pairs, head,
+      sample, find_broken;
 };
 
 // Most (query, head) pairs in one item of attention.

@@ -19,12 +19,12 @@ namespace {
 constexpr auto kAwake = std::chrono::microseconds(50);
 constexpr int kPausesPerLook = 16;
 
+}  // namespace
+
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
-}  // namespace
 
 Pool::Pool(int threads) {
   for (int i = 1; i < threads; i++) members_.emplace_back([this] { serve(); });

@@ -15,6 +15,8 @@
 
 namespace hk {
 
+int64_t now_ns();
+
 struct Phase {
   Kernel kernel;
   Args args;

@@ -17,3 +17,16 @@ void hk_sample(hk_engine* e, const float* logits, int32_t rows, int32_t vocab, h
   e->phases.assign(1, {e->kernels->sample, args, items, hk::kSample});
   e->run();
 }
+
+int32_t hk_find_broken(hk_engine* e, const float* logits, int32_t rows, int32_t vocab, int32_t* broken) {
+  if (rows <= 0) return 0;
+  hk::Args args{};
+  args.x = logits;
+  args.width = vocab;
+  args.broken = broken;
+  e->phases.assign(1, {e->kernels->find_broken, args, rows, hk::kSample});
+  e->run();
+  int32_t count = 0;
+  for (int row = 0; row < rows; row++) count += broken[row];
+  return count;
+}

@@ -350,3 +350,16 @@ static void sample(const Args& a, int item) {
     work.draws[row].token = draw_token(line, work.draws[row]);
   }
 }
+
+// A row whose logits are not all finite numbers.
+static void find_broken(const Args& a, int row) {
+  const float* logits = a.x + (size_t)row * a.width;
+  F top = zero();
+  int i = 0;
+  for (; i + kSpan <= a.width; i += kSpan)
+    for (int j = 0; j < kSpan; j += 16) top = max_magnitude(top, load(logits + i + j));
+  alignas(64) float last[kSpan] = {};
+  __builtin_memcpy(last, logits + i, sizeof(float) * (size_t)(a.width - i));
+  for (int j = 0; j < kSpan; j += 16) top = max_magnitude(top, load(last + j));
+  a.broken[row] = !(top_magnitude(top) < __builtin_inff());
+}

@@ -6,9 +6,9 @@ static constexpr int kScoreUnits = 4;    // units of 16 keys scored at once
 static constexpr int kAttentionRows = 6; // (query, head) pairs that share the loads of keys and values
 static constexpr int kValueParts = 4;    // vectors of output held at once
 static constexpr int kByteParts = 4;     // likewise, of values in bytes
-static constexpr int kMatmulRows = 6;  // all sums of a tile of 32 outputs have registers
+static constexpr int kMatmulRows = 8;  // their sums have registers; those of the groups before them lie in the first-level cache
 static constexpr int kSmallRows = 6;
-static constexpr int kMatmulSums = 12;
+static constexpr int kMatmulSums = 16;
 static constexpr int kHeadRows = 6;
 
 static inline void prefetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }

@@ -1,8 +1,10 @@
 """A decoder as the kernels see it: structures that point into packed weights and the KV pool."""
 
 import ctypes
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Self
 
 import numpy as np
@@ -92,10 +94,16 @@ class LeanDecoder:
         last = np.cumsum([len(row.token_ids) for row in rows]) - 1
         return self.logits_after(rows, [int(last[row]) for row in wanted])
 
-    def logits_after(self, rows: Sequence[Row], places: Sequence[int]) -> Logits:
-        """Compute ``rows``; logits [places, vocabulary] behind the tokens at these ``places`` of the flat batch."""
+    def logits_after(
+        self, rows: Sequence[Row], places: Sequence[int], out: Logits | None = None
+    ) -> Logits:
+        """Compute ``rows``; logits [places, vocabulary] behind the tokens at these ``places`` of the flat batch, in
+        ``out`` or in new memory. There are no more places than tokens."""
         arrays = _StepArrays.of(rows, places)
-        logits: Logits = np.empty((len(places), self.spec.vocab), np.float32)
+        assert len(places) <= len(arrays.token_ids), "the kernels have no room for so many"
+        shape = (len(places), self.spec.vocab)
+        logits: Logits = np.empty(shape, np.float32) if out is None else out
+        assert logits.shape == shape, (logits.shape, shape)
         step = arrays.struct(logits)
         if self._library.hk_run(self._engine, ctypes.byref(self._model), ctypes.byref(step)):
             raise MemoryError("no memory for a step of the kernels")
@@ -198,48 +206,42 @@ class _StepArrays:
     tables       │ A's blocks  │ B's  │ C's  │
     """
 
-    token_ids: Array
-    positions: Array
-    rows: Array
-    row_first: Array
-    table_first: Array
-    tables: Array
-    logit_tokens: Array
+    token_ids: "array[int]"
+    positions: "array[int]"
+    rows: "array[int]"
+    row_first: "array[int]"
+    table_first: "array[int]"
+    tables: "array[int]"
+    logit_tokens: "array[int]"
 
     @classmethod
     def of(cls, rows: Sequence[Row], places: Sequence[int]) -> "_StepArrays":
-        counts = np.array([len(row.token_ids) for row in rows], np.int32)
-        assert counts.all(), "a row without tokens"
-        starts = np.array([row.start for row in rows], np.int32)
-        row_first = np.zeros(len(rows) + 1, np.int32)
-        np.cumsum(counts, out=row_first[1:])
-        index = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
-        tokens: list[int] = []
-        tables: list[int] = []
-        table_first = np.zeros(len(rows), np.int32)
-        for i, row in enumerate(rows):
-            tokens += row.token_ids
-            table_first[i] = len(tables)
-            tables += row.block_ids
-        return cls(
-            np.array(tokens, np.int32),
-            np.arange(len(tokens), dtype=np.int32) + (starts - row_first[:-1])[index],
-            index,
-            row_first,
-            table_first,
-            np.array(tables, np.int32),
-            np.array(places, np.int32),
-        )
+        # Not numpy's: for some dozen numbers its calls take longer, and behind a step nothing of them is in the caches.
+        token_ids, positions, index = array("i"), array("i"), array("i")
+        row_first, table_first, tables = array("i", [0]), array("i"), array("i")
+        for number, row in enumerate(rows):
+            count = len(row.token_ids)
+            assert count, "a row without tokens"
+            token_ids.extend(row.token_ids)
+            positions.extend(range(row.start, row.start + count))
+            index.extend(repeat(number, count))
+            row_first.append(len(token_ids))
+            table_first.append(len(tables))
+            tables.extend(row.block_ids)
+        return cls(token_ids, positions, index, row_first, table_first, tables, array("i", places))
 
     def struct(self, logits: Logits) -> Step:
+        arrays = (
+            self.token_ids,
+            self.positions,
+            self.rows,
+            self.row_first,
+            self.table_first,
+            self.tables,
+            self.logit_tokens,
+        )
         return Step(
-            self.token_ids.ctypes.data,
-            self.positions.ctypes.data,
-            self.rows.ctypes.data,
-            self.row_first.ctypes.data,
-            self.table_first.ctypes.data,
-            self.tables.ctypes.data,
-            self.logit_tokens.ctypes.data,
+            *(one.buffer_info()[0] for one in arrays),
             logits.ctypes.data,
             len(self.token_ids),
             len(self.table_first),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from worker.engine.block_store import BlockStore
@@ -12,6 +13,9 @@ from worker.model.memory_errors import told_as_memory_error
 from worker.model.scoring import run_rows
 from worker.sampling.kernel_draw import KernelDraw
 
+_KEPT_ROWS = 64
+"""Logits that steps have memory for. More are wanted where several prompts are scored, and hundreds of MiB are not kept for those."""
+
 
 class LeanRunner:
     """Runs what ``worker.model.lean.spec`` covers."""
@@ -20,6 +24,7 @@ class LeanRunner:
         """Nothing else may run ``decoder``."""
         self.decoder = decoder
         self._draw_tokens = KernelDraw(decoder)
+        self._kept = np.empty((_KEPT_ROWS, decoder.spec.vocab), np.float32)
 
     @property
     def weights(self) -> LeanWeights:
@@ -48,4 +53,6 @@ class LeanRunner:
         return run_rows(rows, self._logits_after, self._draw_tokens) if rows else []
 
     def _logits_after(self, rows: Sequence[Row], places: Sequence[int]) -> torch.Tensor:
-        return torch.from_numpy(self.decoder.logits_after(rows, places))
+        """They stand in the same memory each time: new pages for every step cost a tenth of a small one."""
+        out = self._kept[: len(places)] if len(places) <= _KEPT_ROWS else None
+        return torch.from_numpy(self.decoder.logits_after(rows, places, out))

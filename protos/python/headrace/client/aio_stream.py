@@ -144,7 +144,7 @@ class AsyncTokenStream(Following):
                 self._call.cancel()
                 self._channels.note_moved(self._used, target)
                 self._call, self._used, self._taken_up = call, target, taken_up
-                self._cursor.reattached()
+                self._note_moved()
             if taken_up is not None or self._closed.is_set():
                 return
 

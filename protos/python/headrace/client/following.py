@@ -5,7 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from headrace.client.connection import call_timeout_s
 from headrace.client.cursor import Cursor
-from headrace.client.errors import DeadlineExceeded, HeadraceError, InternalFailure
+from headrace.client.errors import (
+    DeadlineExceeded,
+    HeadraceError,
+    InternalFailure,
+    Unavailable,
+)
 from headrace.client.moving import Moving
 from headrace.client.reattach import CUT_OFF, Reattach
 from headrace.client.trace import TraceContext
@@ -31,7 +36,7 @@ class Following:
         """The time runs from now, over all calls that the stream may need."""
         self.trace = trace
         self.on_break: Callable[[HeadraceError], object] | None = None
-        """Called with what broke the stream, each time before it is continued."""
+        """Called with what broke the stream, each time before it is continued, or made another gateway continue it."""
         self._request = request
         self._cursor = cursor
         self._reattach = reattach
@@ -89,6 +94,19 @@ class Following:
     def _others(self, event: pb.GenerateStreamResponse, used: int) -> Sequence[int]:
         """The targets that may follow the request in the place of ``used``, where that is cut off from it."""
         return self._moving.others(event, used, time.monotonic())
+
+    def _note_moved(self) -> None:
+        """Another gateway takes this stream up."""
+        self._cursor.reattached()
+        if self.on_break is not None:
+            self.on_break(
+                Unavailable(
+                    "the gateway has lost the queue, and is left for another one",
+                    code="UNAVAILABLE",
+                    reason=CUT_OFF,
+                    request_id=self.request_id,
+                )
+            )
 
     def _attach_there(self) -> pb.AttachRequest:
         """The call that may take this stream up elsewhere, while it goes on here."""

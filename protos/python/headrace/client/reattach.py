@@ -13,8 +13,8 @@ from headrace.client.errors import HeadraceError
 _TRANSPORT_CODES = frozenset({"CANCELLED", "INTERNAL", "UNKNOWN"})
 
 
-# The queue itself lost the request: there is nothing to attach to, and only a new request can help.
-_LOST = "REQUEST_LOST"
+# The queue itself lost the request, or it has failed for want of a worker: only a new request can help.
+_ENDED = frozenset({"REQUEST_LOST", "NO_WORKER", "NO_EQUAL_WORKER", "REVISION_LEFT"})
 
 # A gateway that lives, and cannot reach the queue: the request is safe there, and is found again when the queue is.
 CUT_OFF = "QUEUE_UNAVAILABLE"
@@ -101,5 +101,5 @@ class Reattach:
     @staticmethod
     def _can_help(error: HeadraceError) -> bool:
         if error.code == "UNAVAILABLE":
-            return error.reason != _LOST
+            return error.reason not in _ENDED
         return error.code in _TRANSPORT_CODES and not error.reason

@@ -119,7 +119,7 @@ class TokenStream(Following):
                 self._call.cancel()
                 self._channels.note_moved(self._used, target)
                 self._call, self._used, self._taken_up = call, target, taken_up
-                self._cursor.reattached()
+                self._note_moved()
             self._trial = None
             if self._closed.is_set():
                 self._call.cancel()

@@ -150,6 +150,24 @@ def test_a_text_has_the_same_bits_in_every_batch(folders, family, form):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("family", ["llama", "qwen3", "qwen2-window"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_logits_behind_every_token_are_those_of_single_steps(folders, family, form, threads):
+    """Of the last layer only what is asked for is computed, in many rows or few: the bits are those of one token at a time."""
+    decoder = make_decoder(folders[family], form, threads=threads)
+    tokens, table = text(8, 130), list(range(9))
+    singly = np.stack(
+        [
+            decoder.logits([Row([token], at, table, None)], [0])[0]
+            for at, token in enumerate(tokens)
+        ]
+    )
+    row = Row(tokens, 0, list(range(20, 29)), None)
+    for places in (range(130), range(60, 130), [129], [3, 4, 70, 71, 72, 5]):
+        assert (decoder.logits_after([row], places) == singly[places]).all(), places
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("family", ["llama", "qwen3", "qwen2-window"])
 def test_every_instruction_set_gives_the_same_bits(folders, family, form):
     """Whole numbers add up exactly and floats in one order."""
     rows = [Row(text(4, 70), 0, list(range(5)), None), Row(text(5, 3), 0, [6], None)]

@@ -71,3 +71,19 @@ def test_a_row_without_tokens_is_told():
     drawn = KernelDraw(KernelTeam(2))(logits, draws)
     assert all(token == -1 for token in drawn[::2])
     assert all(0 <= token < 100 for token in drawn[1::2])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("vocab", [1, 63, 64, 100, 4096])
+def test_broken_rows_are_found_as_torch_finds_them(isa: str, vocab: int):
+    """NaN and both infinities at any place; huge numbers and zeros are sound."""
+    bad = [float("nan"), float("inf"), float("-inf")]
+    rows = [torch.full((vocab,), value) for value in (0.0, 3e38, -3e38, 1.0)]
+    for place in {0, vocab // 2, vocab - 1}:
+        for value in bad:
+            row = torch.randn(vocab, generator=torch.Generator().manual_seed(place))
+            row[place] = value
+            rows.append(row)
+    logits = torch.stack(rows)
+    found = KernelDraw(KernelTeam(2, isa)).broken_rows(logits)
+    assert found == draw_by_torch.broken_rows(logits) == list(range(4, len(rows)))
