@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 
 from worker.model.gguf_tokenizer import build_tokenizer
 from worker.model.lean.blocks import save_blocks
+from worker.model.weights import check_whole
 
 _FORMAT = 2
 """Raise when a conversion would give another result than before: older folders are then not found any more."""
@@ -33,6 +34,7 @@ def converted(gguf: Path, cache: Path, progress: Callable[[str], None]) -> Path:
 
     Raises:
         TokenizerRefused: its tokenizer is of an unknown kind.
+        ModelRefused: tensors of the model are not in it.
         TimeoutError: another conversion holds the lock for too long.
     """
     with gguf.open("rb") as file:
@@ -74,9 +76,10 @@ def _convert(gguf: Path, folder: Path) -> None:
     build_tokenizer(metadata).save_pretrained(folder)
     # transformers draws a progress bar here that no setting turns off; errors are exceptions all the same.
     with contextlib.redirect_stderr(io.StringIO()):
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32, output_loading_info=True
         )
+    check_whole(gguf.name, found)
     # save_pretrained refuses what it believes to be quantized; the tensors are plain by now.
     config = model.config
     del config.quantization_config
