@@ -88,12 +88,14 @@ def get_log(name: str) -> Log:
     return cast("Log", structlog.get_logger(name))
 
 
-def set_log_level(level: LogLevel) -> None:
-    """Change how much is written, at any time."""
+def set_log_level(level: LogLevel) -> str:
+    """Change how much is written, at any time; the level that was in force."""
+    former = logging.getLevelName(logging.getLogger().level).lower()
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.getLogger().setLevel(number)
     for name in _QUIET_LOGGERS:
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
+    return former
 
 
 def for_request(log: Log, request_id: str, context: TraceContext | None = None) -> Log:
