@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -74,9 +75,10 @@ def _convert(gguf: Path, folder: Path) -> None:
         if key.startswith(("general.", "tokenizer."))
     }
     build_tokenizer(metadata).save_pretrained(folder)
+    models: Any = transformers.AutoModelForCausalLM  # its types know nothing of what it found
     # transformers draws a progress bar here that no setting turns off; errors are exceptions all the same.
     with contextlib.redirect_stderr(io.StringIO()):
-        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+        model, found = models.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32, output_loading_info=True
         )
     check_whole(gguf.name, found)

@@ -82,11 +82,12 @@ def read_model(folder: Path, config: Any, dtype: torch.dtype | str, places: Devi
         config.quantization_config["dequantize"] = True
     elif stored is not None and stored.quantization is not Quantization.NONE:
         bitsandbytes()  # before transformers imports it loudly
+    models: Any = transformers.AutoModelForCausalLM  # its types know nothing of what it found
     try:
         if stored is not None:
             check_packages(stored.name)
         # The place is said at once: what is quantized may not be moved afterwards.
-        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+        model, found = models.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
