@@ -26,7 +26,13 @@ from common.errors import (
 from common.grpc_options import COMPRESSED_FROM_BYTES
 from common.logs import Log
 from common.tallies import Spread
-from common.telemetry_names import RPC_METHOD, RPC_RESPONSE_STATUS_CODE
+from common.telemetry_names import (
+    ERROR_TYPE,
+    RPC_METHOD,
+    RPC_RESPONSE_STATUS_CODE,
+    RPC_SYSTEM_NAME,
+    SYSTEM_GRPC,
+)
 from common.wire.status import code_of, status_of
 from gateway.asking import Handler, asked_message
 from gateway.audit import AuditLog
@@ -142,8 +148,7 @@ class Boundary(grpc.aio.ServerInterceptor):
                     self._audit_order(method, request, refused.error.reason)
                 await abort(context, refused.error)
             finally:
-                labels = {RPC_METHOD: method[1:], RPC_RESPONSE_STATUS_CODE: code.name}
-                self._duration.record(monotonic_s() - began_s, labels)
+                self._duration.record(monotonic_s() - began_s, _labels(method, code))
 
         # On the wire a question and an answer are streams of one message; as such they are not waited for without end.
         return handler._replace(
@@ -191,6 +196,16 @@ class Boundary(grpc.aio.ServerInterceptor):
             self._log.error("call failed", method=method, exc_info=error)
             failure = InternalFailure("internal error", reason="INTERNAL")
         raise _Refused(failure)
+
+
+def _labels(method: str, code: grpc.StatusCode) -> dict[str, str]:
+    """Of a call's duration; a failure of whatever kind is one by its code."""
+    labels = {
+        RPC_SYSTEM_NAME: SYSTEM_GRPC,
+        RPC_METHOD: method[1:],
+        RPC_RESPONSE_STATUS_CODE: code.name,
+    }
+    return labels if code is grpc.StatusCode.OK else {**labels, ERROR_TYPE: code.name}
 
 
 def _parse_small(parse: Parse, data: bytes) -> Any:

@@ -41,8 +41,8 @@ async def refusal(call: "grpc.aio.StreamStreamCall") -> grpc.aio.AioRpcError:
 
 async def counted(gateway: RunningGateway, method: str, code: str) -> None:
     """A scrape tells that one call ended so, a moment behind its end."""
-    labels = f'rpc_method="{method[1:]}",rpc_response_status_code="{code}"'
-    line = f"rpc_server_call_duration_seconds_count{{{labels}}} 1.0"
+    rpc = f'rpc_method="{method[1:]}",rpc_response_status_code="{code}",rpc_system_name="grpc"'
+    line = f'rpc_server_call_duration_seconds_count{{error_type="{code}",{rpc}}} 1.0'
     async with asyncio.timeout(scaled(60)):
         while line not in gateway.runtime.metrics.scrape()[0].decode():  # noqa: ASYNC110 - as any scraper does
             await asyncio.sleep(0.01)
