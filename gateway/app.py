@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from common.content_plugins import load_filters
 from common.health import HealthService, model_service_name
 from common.server import CannotServe, Runtime
-from common.streams.node import Node
+from common.streams.node import Node, queue_unavailable
 from common.streams.shared_trips import SharedTrips
 from gateway.access import Access
 from gateway.admin_service import AdminService
@@ -46,6 +46,7 @@ from headrace.v1 import admin_service_pb2_grpc as admin_rpc
 from headrace.v1 import inference_service_pb2_grpc as inference_rpc
 
 INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
+_ATTACH = f"/{INFERENCE}/Attach"
 ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 
@@ -246,8 +247,11 @@ class Gateway:
     async def _admit(self, method: str, pairs: Sequence[tuple[str, str]]) -> None:
         if method.startswith(f"/{ADMIN}/"):
             self._callers.require_operator(pairs)
-        else:
-            await self._callers.require_known(pairs)
+            return
+        if method == _ATTACH and self._relay.is_cut_off:
+            # At once, and before keys are looked up: it has no time to lose, and all streams of another gateway may be here.
+            raise queue_unavailable()
+        await self._callers.require_known(pairs)
 
     async def _state_health(self) -> None:
         """Ready while Redis answers; a model while a worker serves it."""
