@@ -8,9 +8,9 @@
     ├── PermissionDenied               PERMISSION_DENIED     MODEL_NOT_ALLOWED | CLASS_NOT_ALLOWED | TENANT_MISMATCH
     ├── QuotaExceeded                  RESOURCE_EXHAUSTED    QUOTA_EXCEEDED            (retry helps, where it says when)
     ├── AlreadyExists                  ALREADY_EXISTS        IDEMPOTENCY_KEY_REUSED
-    ├── QueueFull                      RESOURCE_EXHAUSTED    QUEUE_FULL                (retry helps)
+    ├── QueueFull                      RESOURCE_EXHAUSTED    QUEUE_FULL | MESSAGES_FULL (retry helps)
     ├── Unavailable                    UNAVAILABLE           NO_WORKER | REVISION_LEFT | SHUTTING_DOWN …     (retry helps)
-    ├── DeadlineExceeded               DEADLINE_EXCEEDED     DEADLINE_EXCEEDED, stage in metadata
+    ├── DeadlineExceeded               DEADLINE_EXCEEDED     DEADLINE_EXCEEDED | MESSAGE_TOO_SLOW, stage in metadata
     ├── Cancelled                      CANCELLED             CANCELLED
     ├── Aborted                        ABORTED               READER_TOO_SLOW
     └── InternalFailure                INTERNAL              POISON_REQUEST | TAKEOVERS_WITHOUT_PROGRESS | NUMERIC …

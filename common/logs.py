@@ -29,7 +29,8 @@ _QUIET_LOGGERS = ("grpc", "asyncio", "urllib3", "transformers", "filelock", "htt
 
 _NUMBERS = {name.lower(): number for name, number in logging.getLevelNamesMapping().items()}
 
-_REPEATING_LOGGERS = ("opentelemetry",)
+# Exporters complain for as long as their receiver is away, gRPC of every header that is no text.
+_REPEATING_LOGGERS = ("opentelemetry", "grpc")
 
 
 def configure_logs(
@@ -88,12 +89,14 @@ def get_log(name: str) -> Log:
     return cast("Log", structlog.get_logger(name))
 
 
-def set_log_level(level: LogLevel) -> None:
-    """Change how much is written, at any time."""
+def set_log_level(level: LogLevel) -> str:
+    """Change how much is written, at any time; the level that was in force."""
+    former = logging.getLevelName(logging.getLogger().level).lower()
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.getLogger().setLevel(number)
     for name in _QUIET_LOGGERS:
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
+    return former
 
 
 def for_request(log: Log, request_id: str, context: TraceContext | None = None) -> Log:

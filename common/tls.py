@@ -5,9 +5,10 @@ restart. Files that cannot be read or do not belong together, as while they are 
 """
 
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import grpc
 
@@ -69,13 +70,7 @@ class ServerTls:
 
     def http_context(self) -> ssl.SSLContext:
         """For a server of Python's, whose every handshake is led by the files of the moment."""
-        outer = self._files.context()
-
-        def choose(connection: Any, _: str | None, __: ssl.SSLContext) -> None:
-            connection.context = self._current_context()
-
-        outer.sni_callback = choose
-        return outer
+        return _ContextOfTheMoment(self._current_context)
 
     def _renewed_configuration(self) -> grpc.ServerCertificateConfiguration | None:
         """None: as before."""
@@ -101,6 +96,28 @@ class ServerTls:
         except OSError as error:
             self._log.warning("certificate not renewed", error=str(error))
         return self._context
+
+
+class _ContextOfTheMoment(ssl.SSLContext):
+    """Each connection gets a context's own whole, sessions included: whom a former CA let in resumes nothing."""
+
+    def __new__(cls, current: Callable[[], ssl.SSLContext]) -> Self:
+        """A context in name; ``current`` gives the one that connections get."""
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(self, current: Callable[[], ssl.SSLContext]) -> None:
+        self._current = current
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """As ``asyncio`` asks for each connection."""
+        return self._current().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from common.domain import Partition
 from common.errors import FieldViolation, InvalidRequest, NotFound
+from common.logs import set_log_level
+from common.service_settings import LogLevel
 from common.streams.node import Node
 from common.streams.wake import DrainOrder, order_drain
 from common.tracing import extract_context
@@ -25,13 +27,6 @@ from headrace.v1 import admin_service_pb2_grpc as rpc
 
 _BOUND_S = 2.0
 _DEFAULT_GRACE_MS = 60_000
-
-NOT_YET = frozenset(
-    {
-        "SetLogLevel",
-    }
-)
-"""Methods of the contract that this version lacks; the boundary answers them."""
 
 
 class AdminService(rpc.AdminServiceServicer):
@@ -177,6 +172,15 @@ class AdminService(rpc.AdminServiceServicer):
         """All traffic of a name to a revision, or back."""
         alias = await self._aliases.promote(request.name, request.revision)
         return pb.PromoteModelResponse(alias=alias_to_pb(alias))
+
+    async def SetLogLevel(
+        self, request: pb.SetLogLevelRequest, context: Context
+    ) -> pb.SetLogLevelResponse:
+        """How much this gateway logs from now on."""
+        if request.level not in [*LogLevel]:
+            rule = f"must be one of {', '.join(LogLevel)}"
+            raise InvalidRequest([FieldViolation("level", rule)])
+        return pb.SetLogLevelResponse(former_level=set_log_level(LogLevel(request.level)))
 
     async def _queues(self, name: str) -> list[pb.Queue]:
         return [

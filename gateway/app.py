@@ -10,7 +10,7 @@ from common.server import CannotServe, Runtime
 from common.streams.node import Node
 from common.streams.shared_trips import SharedTrips
 from gateway.access import Access
-from gateway.admin_service import NOT_YET, AdminService
+from gateway.admin_service import AdminService
 from gateway.admit import ADMIT_BOUND_S, Admission
 from gateway.aliases import Aliases
 from gateway.attachment import Attachment
@@ -25,6 +25,7 @@ from gateway.console.console import Console
 from gateway.dead_letters import DeadLetters
 from gateway.forgetting import Forgetting
 from gateway.generation import Generation
+from gateway.held import HeldMessages
 from gateway.http.routes import HttpParts, Routes
 from gateway.http.server import HttpServer
 from gateway.keyed import KeyedGeneration
@@ -99,12 +100,13 @@ class Gateway:
         access = Access(node, requires_keys=settings.require_keys, admin_key=settings.admin_key)
         self._callers = Callers(access)
         self._tls = settings.server_tls(log)
+        self._held = HeldMessages(settings.max_message_bytes)
         boundary = Boundary(
             log,
             runtime.metrics.rpc_server_call_duration,
             self._admit,
             self.audit,
-            not_yet=NOT_YET,
+            self._held,
         )
         self._servers = Servers(settings, boundary, self._callers.require_operator, self._tls)
         self._health = HealthService(runtime.readiness, [INFERENCE, ADMIN])
@@ -162,11 +164,10 @@ class Gateway:
         inference_rpc.add_InferenceServiceServicer_to_server(
             InferenceService(parts), self._servers.public
         )
-        # The boundary answers the methods that it lacks.
         dead_letters = DeadLetters(
             self._node, self._catalogue, admission, self._relay, runtime.log
         )
-        admin = AdminService(  # type: ignore[abstract]
+        admin = AdminService(
             self._node,
             self._catalogue,
             self._views,
@@ -188,6 +189,7 @@ class Gateway:
                 audit=self.audit,
                 duration=runtime.metrics.http_server_request_duration,
                 max_body_bytes=settings.max_message_bytes,
+                held=self._held,
             )
         )
         try:

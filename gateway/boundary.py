@@ -4,7 +4,7 @@ An interceptor around the handlers of our own services (health and reflection ha
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -21,16 +21,23 @@ from common.errors import (
     HeadraceError,
     InternalFailure,
     InvalidRequest,
-    NotImplementedYet,
     Unauthenticated,
 )
 from common.grpc_options import COMPRESSED_FROM_BYTES
 from common.logs import Log
 from common.tallies import Spread
-from common.telemetry_names import RPC_METHOD, RPC_RESPONSE_STATUS_CODE
+from common.telemetry_names import (
+    ERROR_TYPE,
+    RPC_METHOD,
+    RPC_RESPONSE_STATUS_CODE,
+    RPC_SYSTEM_NAME,
+    SYSTEM_GRPC,
+)
 from common.wire.status import code_of, status_of
+from gateway.asking import Handler, asked_message
 from gateway.audit import AuditLog
 from gateway.caller import MAX_ECHO_CHARS, Context, metadata_of
+from gateway.held import HeldMessages
 from gateway.message_size import SMALL_BYTES, MessageSizes
 from gateway.patience import patient
 
@@ -51,7 +58,6 @@ class _Refused(Exception):
         self.error = error
 
 
-Handler = Any  # grpc.RpcMethodHandler: its stubs know nothing of asyncio
 Admit = Callable[[str, Sequence[tuple[str, str]]], Awaitable[None]]
 Parse = Callable[[bytes], Any]
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
@@ -73,10 +79,9 @@ class Boundary(grpc.aio.ServerInterceptor):
         duration: Spread,
         admit: Admit,
         audit: AuditLog,
-        *,
-        not_yet: Collection[str] = (),
+        held: HeldMessages,
     ) -> None:
-        """``log`` gets what was not expected, ``duration`` each call; methods ``not_yet`` there are answered here.
+        """``log`` gets what was not expected, ``duration`` each call; ``held`` bounds what all hold.
 
         ``admit`` raises for a call of a method by somebody who may not make it: before anything else is done, so that
         no method can forget to ask.
@@ -85,7 +90,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         self._audit = audit
         self._log = log
         self._admit = admit
-        self._not_yet = frozenset(not_yet)
+        self._held = held
         self._sizes = MessageSizes()
         self._guarded: dict[str, tuple[Handler, Handler]] = {}
 
@@ -105,33 +110,32 @@ class Boundary(grpc.aio.ServerInterceptor):
 
     def _guarding(self, method: str, handler: Handler) -> Handler:
         parse: Parse = handler.request_deserializer
-        name, asked = method.rpartition("/")[2], _input_of(method)
-
-        async def lacking(request: Any, context: Context) -> NoReturn:
-            raise NotImplementedYet([name])
+        asked = _input_of(method)
 
         async def answer(request: Any, context: Context) -> None:
             await _write(await handler.unary_unary(request, context), context)
 
-        behaviour = (
-            lacking
-            if name in self._not_yet
-            else (handler.unary_stream if handler.response_streaming else answer)
-        )
+        behaviour = handler.unary_stream if handler.response_streaming else answer
 
-        async def guarded(request: Any, context: Context) -> None:
+        async def guarded(_: Any, context: Context) -> None:
             began_s, code = monotonic_s(), grpc.StatusCode.CANCELLED
+            request: Message | None = None
+            share = self._held.share()
 
             async def parsed() -> Any:
                 nonlocal request
-                if isinstance(request, Unparsed):
-                    request = await self._parsed(request.data, asked, parse)
-                return request
+                came = await asked_message(context)
+                if isinstance(came, Unparsed):
+                    share.hold(len(came.data))
+                    came = await self._parsed(came.data, asked, parse)
+                request = came
+                return came
 
             try:
                 if not handler.response_streaming:
                     context.set_compression(grpc.Compression.Gzip)  # before the first metadata
-                await self._guard(method, behaviour, parsed, context)
+                with share:
+                    await self._guard(method, behaviour, parsed, context)
                 code = grpc.StatusCode.OK
                 self._audit_order(method, request, "ok")
             except _Refused as refused:
@@ -144,15 +148,16 @@ class Boundary(grpc.aio.ServerInterceptor):
                     self._audit_order(method, request, refused.error.reason)
                 await abort(context, refused.error)
             finally:
-                labels = {RPC_METHOD: method[1:], RPC_RESPONSE_STATUS_CODE: code.name}
-                self._duration.record(monotonic_s() - began_s, labels)
+                self._duration.record(monotonic_s() - began_s, _labels(method, code))
 
-        # On the wire an answer is a stream of one message; written as one, it is not waited for without end.
+        # On the wire a question and an answer are streams of one message; as such they are not waited for without end.
         return handler._replace(
             request_deserializer=partial(_parse_small, parse),
+            request_streaming=True,
             response_streaming=True,
             unary_unary=None,
-            unary_stream=guarded,
+            unary_stream=None,
+            stream_stream=guarded,
         )
 
     async def _parsed(self, data: bytes, asked: Descriptor, parse: Parse) -> Any:
@@ -162,11 +167,11 @@ class Boundary(grpc.aio.ServerInterceptor):
         except DecodeError as error:
             raise InvalidRequest([FieldViolation("request", "is not a valid message")]) from error
 
-    def _audit_order(self, method: str, request: Any, decision: str) -> None:
-        """What an operator ordered; looking changes nothing, and is not on record."""
+    def _audit_order(self, method: str, request: Message | None, decision: str) -> None:
+        """What an operator ordered, if it was read; looking changes nothing, and is not on record."""
         name = method.rpartition("/")[2]
         if method.startswith(_ADMIN) and not name.startswith(("List", "Get", "Watch")):
-            fields = [] if isinstance(request, Unparsed) else request.ListFields()
+            fields = [] if request is None else request.ListFields()
             given = {field.name: value for field, value in fields}
             subject = {key: str(given[key]) for key in _SUBJECTS if key in given}
             self._audit.write("ordered", method=method, decision=decision, **subject)
@@ -191,6 +196,16 @@ class Boundary(grpc.aio.ServerInterceptor):
             self._log.error("call failed", method=method, exc_info=error)
             failure = InternalFailure("internal error", reason="INTERNAL")
         raise _Refused(failure)
+
+
+def _labels(method: str, code: grpc.StatusCode) -> dict[str, str]:
+    """Of a call's duration; a failure of whatever kind is one by its code."""
+    labels = {
+        RPC_SYSTEM_NAME: SYSTEM_GRPC,
+        RPC_METHOD: method[1:],
+        RPC_RESPONSE_STATUS_CODE: code.name,
+    }
+    return labels if code is grpc.StatusCode.OK else {**labels, ERROR_TYPE: code.name}
 
 
 def _parse_small(parse: Parse, data: bytes) -> Any:

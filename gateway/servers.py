@@ -14,7 +14,8 @@ from common.grpc_options import public_server_options
 from common.health import HealthService
 from common.server import CannotServe
 from common.tls import ServerTls
-from gateway.boundary import Boundary, Continuation, Handler, abort
+from gateway.asking import Handler, asked_message
+from gateway.boundary import Boundary, Continuation, abort
 from gateway.caller import Context
 from gateway.settings import GatewaySettings
 
@@ -38,7 +39,7 @@ class Servers:
         self._settings = settings
         self._tls = tls
         self.has_own = settings.admin_port is not None
-        interceptors = (boundary, _OperatorsOnly(require_operator))
+        interceptors = (_Asked(), boundary, _OperatorsOnly(require_operator))
         self.public = self._server(interceptors)
         self.operators = self._server(interceptors) if self.has_own else self.public
 
@@ -104,6 +105,34 @@ class Servers:
         except RuntimeError as error:
             raise CannotServe(f"--{name}-port: cannot bind {address}") from error
         return f"{host}:{port}"
+
+
+class _Asked(grpc.aio.ServerInterceptor):
+    """Health and channelz wait for their message no longer than the boundary does for those of our own services."""
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler:
+        """The handler of a call, bounded if it has one message and still waits for it."""
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.request_streaming:
+            return handler
+
+        async def behaviour(_: Any, context: Context) -> Any:
+            try:
+                request = await asked_message(context)
+            except HeadraceError as error:
+                await abort(context, error)
+            return await (handler.unary_unary or handler.unary_stream)(request, context)
+
+        streaming = handler.response_streaming
+        return handler._replace(
+            request_streaming=True,
+            unary_unary=None,
+            unary_stream=None,
+            stream_unary=None if streaming else behaviour,
+            stream_stream=behaviour if streaming else None,
+        )
 
 
 class _OperatorsOnly(grpc.aio.ServerInterceptor):

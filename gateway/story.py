@@ -42,6 +42,7 @@ class Story:
     started_s: float
     operation: names.Operation = names.Operation.TEXT_COMPLETION
     model: str = ""
+    revision: str = ""
     request_id: str = ""
     tenant: str = ""
     client_request_id: str = ""
@@ -67,6 +68,7 @@ class Story:
     def tell(self, request: GenerationRequest) -> None:
         """The request passed validation: from here on it has a name."""
         self.model, self.request_id = request.model, request.request_id
+        self.revision = request.model_revision
         self.tenant, self.client_request_id = request.tenant, request.client_request_id
         if self.span.is_recording():
             self.span.set_attributes(request_attributes(request))
@@ -263,6 +265,7 @@ class Stories:
             names.GEN_AI_OPERATION_NAME: story.operation.value,
             names.GEN_AI_PROVIDER_NAME: names.PROVIDER_HEADRACE,
             names.GEN_AI_REQUEST_MODEL: story.model,
+            names.GEN_AI_RESPONSE_MODEL: story.revision,
         }
         failure = story.finish.failure
         failed = {} if failure is None else {names.ERROR_TYPE: failure.reason}

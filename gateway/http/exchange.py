@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from common.errors import HeadraceError, InternalFailure, Unauthenticated
 from common.grpc_options import MAX_METADATA_BYTES
 from common.logs import Log
+from gateway.asking import ASK_WITHIN_S
 from gateway.audit import AuditLog
 from gateway.caller import MAX_ECHO_CHARS
 from gateway.http.errors import (
@@ -25,11 +26,11 @@ from gateway.http.errors import (
     refusal_body,
     status_of,
 )
+from gateway.http.holding import share_of
 from gateway.http.json_size import JsonSizes
 from gateway.http.json_values import parse_object
 from headrace.v1 import inference_service_pb2 as pb
 
-_BODY_WITHIN_S = 30.0
 _MAX_HEAD_BYTES = MAX_METADATA_BYTES
 _JSON = "application/json"
 _NUMBERS_AT_ONCE = 8192
@@ -57,6 +58,7 @@ async def read_object(request: Request, max_bytes: int, sizes: JsonSizes) -> dic
     Raises:
         HttpRefusal: it is, or it is something else.
         InvalidRequest: it is no JSON object, or holds too much.
+        QueueFull: the bodies of others do.
         ClientDisconnect: the client left.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -72,15 +74,16 @@ async def read_object(request: Request, max_bytes: int, sizes: JsonSizes) -> dic
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > max_bytes:
         raise _too_long(max_bytes)
-    body = bytearray()
+    body, share = bytearray(), share_of(request.scope)
     try:
-        async with asyncio.timeout(_BODY_WITHIN_S):
+        async with asyncio.timeout(ASK_WITHIN_S):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > max_bytes:
                     raise _too_long(max_bytes)
+                share.hold(len(body))
     except TimeoutError as error:
-        message = f"the body must arrive within {_BODY_WITHIN_S:g} s"
+        message = f"the body must arrive within {ASK_WITHIN_S:g} s"
         raise HttpRefusal(HTTPStatus.REQUEST_TIMEOUT, "BODY_TOO_SLOW", message) from error
     whole = bytes(body)
     await sizes.check(whole)

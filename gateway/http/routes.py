@@ -23,6 +23,7 @@ from gateway.caller import Caller, Callers
 from gateway.calls import Calls
 from gateway.catalogue import Catalogue
 from gateway.flatten import draft_of, prompt_of
+from gateway.held import HeldMessages
 from gateway.http.compression import compression
 from gateway.http.durations import Durations
 from gateway.http.errors import HttpRefusal, refusal_body
@@ -37,6 +38,7 @@ from gateway.http.exchange import (
     while_connected,
     written,
 )
+from gateway.http.holding import Holding
 from gateway.http.json_size import JsonSizes
 from gateway.http.many_prompts import (
     Event,
@@ -80,6 +82,7 @@ class HttpParts:
     audit: AuditLog
     duration: Spread
     max_body_bytes: int
+    held: HeldMessages
 
 
 class Routes:
@@ -117,7 +120,7 @@ class Routes:
         )
         return Starlette(
             routes=routes,
-            middleware=[watch, compression()],
+            middleware=[watch, Middleware(Holding, held=self._parts.held), compression()],
             exception_handlers={HTTPException: _no_such_route},
         )
 

@@ -1,17 +1,19 @@
 """What must be left when all has ended and all is healed: service, and nothing else."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
-from headrace.client import HeadraceError
+from headrace.client import AsyncClient, HeadraceError
 from tests.chaos.asks import Known
 from tests.chaos.checks import compare
 from tests.chaos.cluster import TENANTS, Cluster
 from tests.support.outcomes import collect
 from tests.support.polling import eventually
+from tests.support.time_scale import scaled
 
 # From common/keys.py: what may stay for ever, because its size is bounded or people decide about it.
 _FOR_EVER = re.compile(
@@ -24,7 +26,7 @@ _WITHIN_S = 60.0
 _GIVES_BACK_WITHIN_S = 45.0
 # From common/keys.py: what there is of each request or key that a client chose, once for a partition, once for a
 # gateway's life, and for the models. A drain order goes with its worker.
-_OF_REQUESTS = re.compile(r"hr:\{[^}]+\}:req:.+|hr:\{idem:.+\}")
+_OF_REQUESTS = re.compile(r"hr:\{[^}]+\}:req:.+|hr:\{(idem|answer):.+\}")
 # A drain order whose leader died before it saw the worker go stays until its TTL.
 _OF_PARTITIONS = re.compile(r"hr:\{[^}:]+/\d+\}:(inbox:\w+|queued|dead|lead|status|wake|drain:.+)")
 _OF_GATEWAYS = re.compile(r"hr:\{gw:\w+\}:(replies|marks|alive)")
@@ -36,19 +38,28 @@ _KINDS = (_OF_REQUESTS, _OF_PARTITIONS, _OF_MODELS, _OF_TENANTS)
 async def check_service(cluster: Cluster, known: list[Known]) -> list[str]:
     """ALIVE: each gateway answers as before, for each model."""
     wrong = []
-    by_model = {one.ask.model: one for one in known if len(one.answer.token_ids) < 200}
+    by_model = {one.model: one for one in known if len(one.answer.token_ids) < 200}
     for target in cluster.targets:
         for one in by_model.values():
             async with cluster.tenant(TENANTS[0], [target]) as client:
                 try:
-                    got = await collect(client, one.ask.body, timeout_s=60, **one.ask.options)
+                    got = await collect(client, one.request, timeout_s=60)
                 except (HeadraceError, AssertionError) as error:
-                    wrong.append(f"{target} does not serve {one.ask.model}: {error}")
+                    wrong.append(f"{target} does not serve {one.model}: {error}")
                     continue
-            wrong += [
-                f"{target}, {one.ask.model}, at the end: {text}" for text in compare(one, got)
-            ]
+                if not await _is_cached(client, one):
+                    wrong.append(f"{target} does not answer {one.model} from the cache")
+            wrong += [f"{target}, {one.model}, at the end: {text}" for text in compare(one, got)]
     return wrong
+
+
+async def _is_cached(client: AsyncClient, known: Known) -> bool:
+    """Whether an answer can be had again, once it has been noted behind the call that got it first."""
+    async with asyncio.timeout(scaled(_WITHIN_S)):
+        while True:
+            got = await collect(client, known.request, timeout_s=60, use_response_cache=True)
+            if got.is_from_cache or got.error is not None:
+                return not compare(known, got)
 
 
 def check_nothing_left(cluster: Cluster) -> list[str]:

@@ -1,18 +1,29 @@
-"""The calls of one client about one request. Refusals before acceptance are retried and counted; nothing else is."""
+"""The calls of one client about one request. Refusals before acceptance are retried and counted; nothing else is.
+
+`asked` is the request as this call sends it (`asking` draws it); its answer is that of the ask.
+"""
 
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+from google.protobuf import text_format
 
 from headrace.client import AsyncClient, AsyncTokenStream, HeadraceError, ReattachPolicy
-from tests.chaos.asks import Known, random_call_options
+from headrace.client.requests import duration
+from headrace.v1 import inference_service_pb2 as pb
+from tests.chaos import features
+from tests.chaos.asks import Known
 from tests.chaos.checks import insisting, is_refusal, outcome_of
 from tests.chaos.journal import History, Journal
-from tests.support.outcomes import EventStream, Outcome, follow
+from tests.chaos.settings import ChaosSettings
+from tests.support.outcomes import UNTOLD, EventStream, Outcome, follow
 from tests.support.time_scale import scaled
 
+T = TypeVar("T")
 # Nothing takes so long but a request that hangs, or a real model whose workers take a minute to start again.
 TIMEOUT_S = 480.0
 _RETRY_S = 0.3
@@ -31,11 +42,17 @@ def patient_attach(client: AsyncClient) -> Callable[[str, int], AsyncTokenStream
     return attach
 
 
+def wants_ids(asked: pb.GenerateRequest) -> bool:
+    """Whether its answer has token ids."""
+    return not asked.output.HasField("token_ids") or asked.output.token_ids
+
+
 class Calls:
     """Of one request, or of several equal ones under one key."""
 
     def __init__(
         self,
+        settings: ChaosSettings,
         journal: Journal,
         known: Known,
         history: History,
@@ -44,6 +61,7 @@ class Calls:
         rng: random.Random,
     ) -> None:
         """`clients` are of `tenant` and prefer different gateways; `rng` decides what is left open."""
+        self.settings = settings
         self.journal = journal
         self.known = known
         self.history = history
@@ -57,10 +75,28 @@ class Calls:
 
     def about(self, known: Known) -> "Calls":
         """Calls of the same client about another request, told in the same history."""
-        return Calls(self.journal, known, self.history, self.tenant, self._clients, self.rng)
+        return Calls(
+            self.settings,
+            self.journal,
+            known,
+            self.history,
+            self.tenant,
+            self._clients,
+            self.rng,
+        )
+
+    def asking(self, **fields: Any) -> pb.GenerateRequest:
+        """The request as one of many callers may send it, with `fields` set to these."""
+        asked = features.varied(self.rng, self.known.request, self.settings)
+        asked.MergeFrom(pb.GenerateRequest(**fields))
+        self.history.note(f"asks {text_format.MessageToString(asked, as_one_line=True)}")
+        return asked
 
     async def stream(
-        self, *, at_some_token: Callable[[str, int], None] | None = None, **options: Any
+        self,
+        asked: pb.GenerateRequest,
+        *,
+        at_some_token: Callable[[str, int], None] | None = None,
     ) -> Outcome:
         """A stream to its end; `at_some_token` is told id and number of tokens once, somewhere on the way."""
         place = self._place()
@@ -72,9 +108,9 @@ class Calls:
                 at_some_token(outcome.request_id, len(outcome.token_ids))
             return True
 
-        return await self._stream(on_event, options)
+        return await self._stream(asked, on_event)
 
-    async def stream_and_cancel(self) -> Outcome:
+    async def stream_and_cancel(self, asked: pb.GenerateRequest) -> Outcome:
         """A stream that is cancelled by a call of its own, perhaps too late, perhaps twice."""
         place = self._place()
         cancels: list[asyncio.Task[object]] = []
@@ -90,39 +126,72 @@ class Calls:
                     )
                 return True
 
-            return await self._stream(on_event, {})
+            return await self._stream(asked, on_event)
 
-    async def stream_and_leave(self, **options: Any) -> Outcome:
+    async def stream_and_leave(self, asked: pb.GenerateRequest) -> Outcome:
         """A stream whose client closes it somewhere on the way; the outcome is what it had by then."""
         place = self._place()
-        return await self._stream(lambda outcome: len(outcome.token_ids) < place, options)
+        return await self._stream(asked, lambda outcome: len(outcome.token_ids) < place)
 
-    async def stream_and_expire(self) -> Outcome:
+    async def stream_and_expire(self, asked: pb.GenerateRequest) -> Outcome:
         """A stream that has little time; the outcome has no id where it was over before the request was accepted."""
-        timeout_s = self.rng.uniform(0.05, _MOST_LITTLE_S)
+        asked.timeout.CopyFrom(duration(self.rng.uniform(0.05, _MOST_LITTLE_S)))
         try:
-            return await self._stream(lambda _: True, {"timeout_s": timeout_s})
+            return await self._stream(asked, lambda _: True)
         except HeadraceError as error:
             if error.code != "DEADLINE_EXCEEDED":
                 raise
             return Outcome(error=error)
 
-    async def unary(self, **options: Any) -> Outcome:
+    async def unary(self, asked: pb.GenerateRequest) -> Outcome:
         """A whole answer at once."""
-        client, given = self.any_client(), self._options(options)
+        client = self.any_client()
 
         async def call() -> Outcome:
-            response = await client.generate(self.known.ask.body, timeout_s=TIMEOUT_S, **given)
-            self.history.name(response.request_id)
-            self.journal.token(self.known.ask.model)
-            return outcome_of(response)
+            response = await client.generate(asked, timeout_s=TIMEOUT_S)
+            return self.told(asked, response)
 
-        return await self._until_taken(call)
+        return await self.until_taken(call, can_be_told=False)
 
-    async def follow_other(self, request_id: str, from_seq: int) -> Outcome:
+    def told(self, asked: pb.GenerateRequest, response: pb.GenerateResponse) -> Outcome:
+        """A whole answer that has come."""
+        self.history.name(response.request_id)
+        self.journal.token(self.known.model)
+        return outcome_of(response, has_ids=wants_ids(asked))
+
+    async def batch(
+        self, requests: Sequence[pb.GenerateRequest]
+    ) -> dict[int, pb.BatchGenerateResponse]:
+        """The outcomes of many requests in one call, as far as they came before it broke.
+
+        Raises:
+            HeadraceError: it broke before the first.
+        """
+        outcomes: dict[int, pb.BatchGenerateResponse] = {}
+        try:
+            async for one in self.any_client().batch(requests, timeout_s=TIMEOUT_S):
+                assert one.index not in outcomes, f"two outcomes of {one.index}"
+                outcomes[one.index] = one
+        except HeadraceError as error:
+            if not outcomes or not is_refusal(error):
+                raise
+            self.history.note(f"the batch breaks: {error}")
+        return outcomes
+
+    async def count_tokens(self, asked: pb.GenerateRequest) -> Sequence[int]:
+        """The prompt's tokens."""
+        client = self.any_client()
+        counted = await insisting(
+            self.journal,
+            lambda: client.count_tokens(asked.prompt, model=asked.model, return_token_ids=True),
+        )
+        assert counted.num_tokens == len(counted.token_ids)
+        return [*counted.token_ids]
+
+    async def follow_other(self, request_id: str, from_seq: int, *, has_ids: bool) -> Outcome:
         """Attach to a running request and stay to its end; the outcome has the tokens from `from_seq` on."""
         attach = patient_attach(self.any_client())
-        outcome = Outcome(request_id=request_id, token_ids=[-1] * from_seq)
+        outcome = Outcome(request_id, token_ids=[UNTOLD] * from_seq, has_ids=has_ids)
         self.history.note(f"another attaches from {from_seq}")
         self.journal.counts["attaches"] += 1
         async with attach(request_id, from_seq) as stream:
@@ -142,14 +211,14 @@ class Calls:
         self.history.note(f"ends: {outcome.finish_reason} {outcome.error}")
 
     async def _stream(
-        self, on_event: Callable[[Outcome], bool], options: dict[str, Any]
+        self, asked: pb.GenerateRequest, on_event: Callable[[Outcome], bool]
     ) -> Outcome:
         """Until the end, or until `on_event` says that its client leaves."""
 
         async def call() -> Outcome:
-            outcome = Outcome()
+            outcome = Outcome(has_ids=wants_ids(asked))
             noting = self._noting()
-            async with self._opened(options) as stream:
+            async with self._opened(asked) as stream:
 
                 def observe(event: Any) -> None:
                     noting(event)
@@ -165,24 +234,39 @@ class Calls:
             self.history.note(f"ends: {outcome.finish_reason} {outcome.error}")
             return outcome
 
-        return await self._until_taken(call)
+        return await self.until_taken(call)
 
     def _opened(
-        self, options: dict[str, Any]
+        self, asked: pb.GenerateRequest
     ) -> contextlib.AbstractAsyncContextManager[EventStream]:
         """A new request's events."""
-        given = {"timeout_s": TIMEOUT_S} | self._options(options)
-        return self.any_client().stream(self.known.ask.body, reattach=_PATIENT, **given)
+        timeout_s = asked.timeout.ToNanoseconds() / 1e9 or TIMEOUT_S
+        stream = self.any_client().stream(asked, reattach=_PATIENT, timeout_s=timeout_s)
+        stream.on_break = self.broke
+        return stream
 
-    async def _until_taken(self, call: Callable[[], Awaitable[Outcome]]) -> Outcome:
+    def broke(self, error: object) -> None:
+        """A stream is about to be continued by Attach."""
+        self.history.num_breaks += 1
+        self.history.note(f"the stream breaks: {error}")
+
+    async def until_taken(
+        self, call: Callable[[], Awaitable[T]], *, can_be_told: bool = True
+    ) -> T:
+        """What `call` answers, once it is not refused.
+
+        `can_be_told`: its gateway can say that it has lost the queue, so that nothing is lost with that.
+        """
         loop = asyncio.get_running_loop()
         gives_up_s = loop.time() + scaled(TIMEOUT_S)
         while True:
+            began_s = time.monotonic()
             try:
-                with self.journal.waiting(self.known.ask.model):
+                with self.journal.waiting(self.known.model):
                     return await call()
             except HeadraceError as error:
-                if not is_refusal(error) or loop.time() > gives_up_s:
+                is_stranded = not can_be_told and self.journal.is_stranded(error, began_s)
+                if not (is_refusal(error) or is_stranded) or loop.time() > gives_up_s:
                     raise
                 self.journal.counts[f"refused: {error.code} {error.reason}".rstrip()] += 1
                 self.history.note(f"refused: {error}")
@@ -193,9 +277,6 @@ class Calls:
         answer = await insisting(self.journal, lambda: client.cancel(request_id, "chaos"))
         self.history.note(f"cancel: {answer.status} {answer.cancelling}")
         return answer
-
-    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
-        return self.known.ask.options | random_call_options(self.rng) | options
 
     def _place(self) -> int:
         """Somewhere in the answer."""
@@ -215,6 +296,6 @@ class Calls:
                 if last_s and now_s - last_s[0] > _SILENT_S:
                     self.journal.silence(now_s - last_s[0], self.history)
                 last_s[:] = [now_s]
-                self.journal.token(self.known.ask.model)
+                self.journal.token(self.known.model)
 
         return note

@@ -96,6 +96,15 @@ class Cluster:
                 await client.admin.set_tenant(tenant, limits)
                 self._keys[tenant] = (await client.admin.create_key(tenant)).secret
 
+    async def name_models(self) -> None:
+        """Each model, which must be served, gets its other name."""
+        async with self.operator as client:
+            for model in self._settings.workers:
+                target = pb.AliasTarget(model=model, weight=1)
+                await client.admin.set_alias(
+                    pb.ModelAlias(alias=self._settings.alias(model), current=[target])
+                )
+
     def tenant(self, name: str, targets: Sequence[str] | None = None) -> AsyncClient:
         """A client of a tenant, of all gateways or of those at `targets`."""
         return AsyncClient(targets or self.targets, api_key=self._keys[name])

@@ -10,15 +10,18 @@ import httpx2
 from google.protobuf.json_format import ParseDict
 
 from headrace.client import AsyncClient, AsyncTokenStream, HeadraceError
-from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
 from tests.chaos.asks import Known
 from tests.chaos.calls import Calls, patient_attach
-from tests.chaos.checks import outcome_of
+from tests.chaos.checks import insisting
+from tests.chaos.http_bodies import body_of
 from tests.chaos.journal import History, Journal
+from tests.chaos.settings import ChaosSettings
 from tests.support.outcomes import Outcome
 
 _PATH = "/api/generate"
+_BATCH_PATH = "/api/batch_generate"
+_COUNT_PATH = "/tokenize"
 _CONNECT_S = 5.0
 # An answer takes as long as the faults that it lives through.
 _TIMEOUT = httpx2.Timeout(None, connect=_CONNECT_S)
@@ -84,6 +87,8 @@ class HttpStream:
                 raise error
             event = ParseDict(said, pb.GenerateStreamResponse())
             self.request_id = self.request_id or event.accepted.request_id
+            if event.keepalive.queue_unreachable:
+                return  # the gateway lost the queue, the request is followed through another one
             if event.WhichOneof("event") == "delta":
                 self._next_seq = event.seq + event.count
             self._is_over = event.finish.last
@@ -95,6 +100,7 @@ class HttpCalls(Calls):
 
     def __init__(
         self,
+        settings: ChaosSettings,
         journal: Journal,
         known: Known,
         history: History,
@@ -104,39 +110,66 @@ class HttpCalls(Calls):
         rng: random.Random,
     ) -> None:
         """`http` are of `tenant`, one for each gateway; `clients` look things up, cancel and attach."""
-        super().__init__(journal, known, history, tenant, clients, rng)
+        super().__init__(settings, journal, known, history, tenant, clients, rng)
         self._http = http
 
     def about(self, known: Known) -> "HttpCalls":
         """Calls of the same client about another request, told in the same history."""
         return HttpCalls(
-            self.journal, known, self.history, self.tenant, self._clients, self._http, self.rng
+            self.settings,
+            self.journal,
+            known,
+            self.history,
+            self.tenant,
+            self._clients,
+            self._http,
+            self.rng,
         )
 
-    async def unary(self, **options: Any) -> Outcome:
+    async def unary(self, asked: pb.GenerateRequest) -> Outcome:
         """A whole answer at once."""
-        body = self._body(options)
 
         async def call() -> Outcome:
-            try:
-                response = await self.rng.choice(self._http).post(_PATH, json=body)
-            except httpx2.TransportError as error:
-                raise _broken() from error
-            _check(response)
+            response = await self._post(_PATH, body_of(asked))
             made = ParseDict(response.json(), pb.GenerateResponse())
-            self.history.name(made.request_id)
-            self.journal.token(self.known.ask.model)
-            return outcome_of(made)
+            cache = "hit" if made.usage.from_response_cache else None
+            assert response.headers.get("x-response-cache") == cache
+            return self.told(asked, made)
 
-        return await self._until_taken(call)
+        return await self.until_taken(call, can_be_told=False)
+
+    async def batch(
+        self, requests: Sequence[pb.GenerateRequest]
+    ) -> dict[int, pb.BatchGenerateResponse]:
+        """The outcomes of many requests in one call: all of them, or none."""
+        body = {"requests": [body_of(request) for request in requests]}
+        told = (await self._post(_BATCH_PATH, body)).json()["outcomes"]
+        outcomes = [ParseDict(one, pb.BatchGenerateResponse()) for one in told]
+        assert [one.index for one in outcomes] == [*range(len(requests))]
+        return dict(enumerate(outcomes))
+
+    async def count_tokens(self, asked: pb.GenerateRequest) -> Sequence[int]:
+        """The prompt's tokens."""
+        body = body_of(pb.GenerateRequest(model=asked.model, prompt=asked.prompt))
+        told = (await insisting(self.journal, lambda: self._post(_COUNT_PATH, body))).json()
+        assert told["count"] == len(told["tokens"])
+        return [*told["tokens"]]
+
+    async def _post(self, path: str, body: dict[str, Any]) -> httpx2.Response:
+        try:
+            response = await self.rng.choice(self._http).post(path, json=body)
+        except httpx2.TransportError as error:
+            raise _broken() from error
+        _check(response)
+        return response
 
     @contextlib.asynccontextmanager
-    async def _opened(self, options: dict[str, Any]) -> AsyncIterator[HttpStream]:
-        body = {**self._body(options), "stream": True}
+    async def _opened(self, asked: pb.GenerateRequest) -> AsyncIterator[HttpStream]:
+        body = {**body_of(asked), "stream": True}
         attach = patient_attach(self.any_client())
 
         def go_on(request_id: str, from_seq: int) -> AsyncTokenStream:
-            self.history.note(f"the connection breaks, goes on from {from_seq}")
+            self.broke(f"goes on from {from_seq}")
             self.journal.counts["HTTP streams continued by Attach"] += 1
             return attach(request_id, from_seq)
 
@@ -148,30 +181,6 @@ class HttpCalls(Calls):
                 yield HttpStream(response, go_on)
         except httpx2.TransportError as error:
             raise _broken() from error
-
-    def _body(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The request as JSON: options by their names, messages of the contract by their fields."""
-        body = self._options(options)
-        if (timeout_s := body.pop("timeout_s", None)) is not None:
-            body["deadline"] = timeout_s
-        prompt = self.known.ask.body
-        if isinstance(prompt, list) and isinstance(prompt[0], dict):
-            body["messages"] = prompt
-        else:
-            body["prompt"] = prompt
-        output: gen.OutputOptions = body.pop("output", gen.OutputOptions())
-        body |= {field.name: value for field, value in output.ListFields()}
-        constraint: gen.OutputConstraint = body.pop("constraint", gen.OutputConstraint())
-        for field, value in constraint.ListFields():
-            body[field.name] = _CONSTRAINTS.get(field.name, str)(value)
-        return body
-
-
-_CONSTRAINTS: dict[str, Callable[[Any], Any]] = {
-    "json_object": bool,
-    "json_schema": json.loads,
-    "choice": lambda choice: list(choice.options),
-}
 
 
 def _check(response: httpx2.Response) -> None:

@@ -4,11 +4,12 @@ import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.client import HeadraceError
+from headrace.v1 import inference_service_pb2 as pb
 from tests.chaos.asks import Known
 from tests.chaos.calls import Calls
+from tests.chaos.checks import compare
 from tests.chaos.journal import Journal
 from tests.support.outcomes import Outcome
 
@@ -23,12 +24,15 @@ _MOST_OLD_S = 300.0
 class _Used:
     """A key whose request has finished."""
 
-    key: str
     known: Known
+    asked: pb.GenerateRequest
     request_id: str
-    resumable: bool
-    priority: str
     ended_s: float
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return self.asked.idempotency_key
 
 
 class Keyed:
@@ -41,19 +45,14 @@ class Keyed:
         self._num_keys = 0
         self._used: deque[_Used] = deque(maxlen=_NUM_KEPT)
 
-    async def ask(self, calls: Calls) -> list[Outcome]:
+    async def ask(self, calls: Calls) -> list[tuple[pb.GenerateRequest, Outcome]]:
         """One to three callers with the same key and body: one execution, whose result all get."""
         self._num_keys += 1
-        key = f"{self._kind}-{self._num_keys}"
-        # The body must be the same for all of them, and with it the class.
-        options = {
-            "idempotency_key": key,
-            "resumable": calls.rng.random() < 0.5,
-            "priority": calls.rng.choice(["normal", "high"]),
-        }
+        # The body must be the same for all of them.
+        asked = calls.asking(idempotency_key=f"{self._kind}-{self._num_keys}")
         async with asyncio.TaskGroup() as tasks:
             callers = [
-                tasks.create_task(self._call(calls, options))
+                tasks.create_task(self._call(calls, asked))
                 for _ in range(calls.rng.randint(1, _MOST_CALLERS))
             ]
         outcomes = [caller.result() for caller in callers]
@@ -62,24 +61,16 @@ class Keyed:
             self._journal.fail(f"one key, {len(ids)} executions: {sorted(ids)}", calls.history)
         await self._replay(calls)
         if len(ids) == 1:
-            self._used.append(
-                _Used(
-                    key=key,
-                    known=calls.known,
-                    request_id=ids.pop(),
-                    resumable=bool(options["resumable"]),
-                    priority=str(options["priority"]),
-                    ended_s=time.monotonic(),
-                )
-            )
-        return outcomes
+            used = _Used(calls.known, asked, ids.pop(), ended_s=time.monotonic())
+            self._used.append(used)
+        return [(asked, outcome) for outcome in outcomes]
 
-    async def _call(self, calls: Calls, options: dict[str, Any]) -> Outcome:
+    async def _call(self, calls: Calls, asked: pb.GenerateRequest) -> Outcome:
         await asyncio.sleep(calls.rng.uniform(0, _MOST_LATE_S) * calls.rng.choice([0, 1]))
         self._journal.counts["keyed calls"] += 1
         if calls.rng.random() < 0.5:
-            return await calls.unary(**options)
-        return await calls.stream(**options)
+            return await calls.unary(asked)
+        return await calls.stream(asked)
 
     async def _replay(self, calls: Calls) -> None:
         """A key of long ago answers with the same request, and refuses another body."""
@@ -89,22 +80,20 @@ class Keyed:
             return
         used = calls.rng.choice(fresh)
         again = calls.about(used.known)
-        options = {
-            "idempotency_key": used.key,
-            "resumable": used.resumable,
-            "priority": used.priority,
-        }
         self._journal.counts["replays"] += 1
-        outcome = await again.unary(**options)
+        outcome = await again.unary(used.asked)
         if outcome.request_id != used.request_id:
             self._journal.fail(
                 f"{used.key} ran again: {outcome.request_id} after {used.request_id}",
                 calls.history,
             )
-        if outcome.by_choice != used.known.answer.by_choice:
-            self._journal.fail(f"{used.key} replays another answer", calls.history)
+        for wrong in compare(used.known, outcome):
+            self._journal.fail(f"{used.key} replays another answer: {wrong}", calls.history)
+        other_body = pb.GenerateRequest()
+        other_body.CopyFrom(used.asked)
+        other_body.stop.max_tokens = 7
         try:
-            other = await again.unary(**options, max_tokens=7)
+            other = await again.unary(other_body)
         except HeadraceError as error:
             if error.code != "ALREADY_EXISTS":
                 raise

@@ -62,9 +62,10 @@ async def _run(
     await cluster.admit_tenants()
     async with cluster.tenant(TENANTS[0]) as client:
         await _all_serve(client, settings)
+        await cluster.name_models()
         known = await asks.prepare(settings, client)
     say(f"{len(known)} requests answered undisturbed; now {settings.duration_s:.0f} s of faults")
-    load = Load(settings.seed, cluster, known, journal)
+    load = Load(settings, cluster, known, journal)
     stopping = asyncio.Event()
     journal.began_s = time.monotonic()
     async with asyncio.TaskGroup() as tasks:

@@ -93,7 +93,7 @@ def assert_nothing_left(stack: Stack) -> None:
     ],
 )
 async def test_kill_every_process_under_load(flags: list[str], streams: int, tokens: int):
-    """Worker, leading scheduler, gateway, Redis, one after the other: nothing lost, nothing twice, nothing altered."""
+    """Worker, leading scheduler, gateway, Redis, one after the other: nothing lost, nothing twice, nothing altered (B27, B30)."""
     with running_stack(schedulers=2, gateways=2, workers=2, worker_flags=flags) as stack:
         undisturbed = await run_load(stack, TokenCount(), streams=streams, tokens=tokens)
         count = TokenCount()

@@ -1,9 +1,14 @@
-"""Real arithmetic over the wire: the same bits whatever happens to a request (B41), and what overflows fails alone (B43)."""
+"""Real arithmetic over the wire: the same bits whatever happens to a request (B41), what overflows fails alone (B43).
+
+Values at the edge of what is allowed draw what they leave (B12).
+"""
 
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 import torch
 import transformers
@@ -13,6 +18,7 @@ from headrace.v1 import generation_pb2 as gen
 from tests.support.outcomes import Outcome, TokenCount, collect
 from tests.support.polling import eventually
 from tests.support.stack import running_stack
+from tests.support.time_scale import scaled
 from tests.support.tiny_models import make_tiny_model, tiny_config, tiny_tokenizer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -123,3 +129,32 @@ async def test_an_overflow_of_16_bits_ends_its_request_alone(tmp_path: Path):
             assert (again.error, again.usage.cached_prompt_tokens) == (None, 0)
         eventually(lambda: stack.metric(worker, "headrace_kv_cache_usage_ratio") == 0)
         eventually(lambda: stack.pending_entries() == 0)
+
+
+EXTREMES = [
+    {"temperature": 1e-9, "seed": 3},
+    {"temperature": 1e-300, "seed": 3},
+    {"temperature": 1.0, "top_k": 1, "seed": 2**64 - 1},
+    {"temperature": 1.0, "top_p": 1e-12, "seed": 0},
+    {"temperature": 1.0, "min_p": 1.0, "seed": 3},
+]
+
+
+async def test_values_at_the_edge_of_what_is_allowed_are_greedy(tmp_path: Path):
+    """What leaves one token to draw draws it, over gRPC and HTTP: no number overflows on the way there (B12)."""
+    folder = make_tiny_model("llama", tmp_path / "edge")
+    flags = [*FLAGS, "--model", str(folder), "--dtype", "float32", "--served-model-name", "edge"]
+    asked: dict[str, Any] = {"model": "edge", "max_tokens": 40, "ignore_eos": True}
+    prompt = [*range(20, 60)]
+    with running_stack(worker_flags=flags) as stack:
+        url = f"{stack.gateways[0].endpoints['http']}/api/generate"
+        async with (
+            AsyncClient(stack.targets) as client,
+            httpx2.AsyncClient(timeout=scaled(60)) as http,
+        ):
+            greedy = await collect(client, prompt, temperature=0.0, **asked)
+            for extreme in EXTREMES:
+                got = await collect(client, prompt, **asked, **extreme)
+                assert (got.error, got.answer) == (None, greedy.answer), extreme
+                told = await http.post(url, json={"prompt": prompt, **asked, **extreme})
+                assert told.json()["choices"][0]["token_ids"] == greedy.token_ids, extreme

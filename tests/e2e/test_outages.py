@@ -28,7 +28,7 @@ async def test_an_unknown_model_is_not_found():
 
 
 async def test_deadlines_hold_in_the_queue_and_while_decoding():
-    """Expired in the queue: no tokens, never dispatched. Expired while decoding: the partial output and exact usage."""
+    """Expired in the queue: no tokens, never dispatched. Expired while decoding: the partial output and exact usage (B21)."""
     with running_stack(worker_flags=SLOW) as stack:
         async with AsyncClient(stack.targets) as client:
             running = asyncio.create_task(
@@ -78,7 +78,7 @@ async def test_a_request_waits_for_a_worker_or_is_refused():
 
 
 async def test_redis_away_and_back():
-    """While Redis is down: UNAVAILABLE with advice, soon. Once it is back, service resumes by itself."""
+    """While Redis is down: UNAVAILABLE with advice, soon. Once it is back, service resumes by itself (B30)."""
     with running_stack(worker_flags=SLOW) as stack:
         async with AsyncClient(stack.targets) as client:
             stack.redis.kill()

@@ -67,7 +67,7 @@ async def wait_told(client: AsyncClient, stack: Stack) -> None:
 
 
 async def test_what_is_late_in_the_queue_never_reaches_a_worker():
-    """Requests with 100 ms behind a worker that is busy for long: all end in the queue, and the queue is empty then."""
+    """Requests with 100 ms behind a worker that is busy for long: all end in the queue, and the queue is empty then (B18, B21)."""
     flags = [*SIMULATED, "--step-ms", "10", "--max-seqs", "1"]
     with running_stack(worker_flags=flags) as stack:
         async with AsyncClient(stack.targets) as client:
@@ -111,7 +111,7 @@ async def test_a_deadline_that_ends_in_the_prefill_of_a_long_prompt():
 
 
 async def test_a_flood_of_one_tenant_leaves_another_its_share():
-    """Two parallel short ones after the other beside forty long ones of another tenant: they never wait for the flood."""
+    """Two parallel short ones after the other beside forty long ones of another tenant: they never wait for the flood (B38)."""
     flags = [*SIMULATED, "--step-ms", "5", "--max-seqs", "4"]
     with running_stack(worker_flags=flags) as stack:
         async with (
@@ -131,7 +131,7 @@ async def test_a_flood_of_one_tenant_leaves_another_its_share():
 
 
 async def test_tenants_of_equal_demand_get_equal_tokens():
-    """Four tenants that always have eight requests waiting, one of them eight times as long: Jain's index is 0.9 or more.
+    """Four tenants that always have eight requests waiting, one of them eight times as long: Jain's index is 0.9 or more (B38).
 
     First come, first served would give each as many requests, and the long one 7 tokens of 10: an index of 0.5.
     """

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,6 +149,53 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
         second.issue("server")
         assert answers(process, second.ca) == (True, True)
         assert answers(process, first.ca) == (False, False)
+
+
+def test_a_renewed_client_ca_decides_who_gets_in(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """Who has a certificate of the former CA is a stranger to gRPC and HTTP, and resumes no session from before."""
+    first, second = Certificates(tmp_path, "first"), Certificates(tmp_path, "second")
+    clients = tmp_path / "clients.pem"
+    clients.write_bytes(first.ca.read_bytes())
+    flags = first.server_flags("server", client_ca=clients)
+    with gateway(redis_server, *flags) as process:
+        ports = [urlsplit(process.endpoints["http"]).port]
+        ports.append(int(process.endpoints["grpc"].rpartition(":")[2]))
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            clients.write_bytes(first.ca.read_bytes())
+            old, new = (showing(one.issue("client"), first.ca, version) for one in (first, second))
+            sessions = {port: session_of(port, old) for port in ports}
+            assert all(sessions.values())
+            assert not any(session_of(port, new) for port in ports)
+            clients.write_bytes(second.ca.read_bytes())
+            assert not any(session_of(port, old, sessions[port]) for port in ports)
+            assert not any(session_of(port, old) for port in ports)
+            assert all(session_of(port, new) for port in ports)
+
+
+def showing(pair: tuple[Path, Path], ca: Path, version: ssl.TLSVersion) -> ssl.SSLContext:
+    """A client with a certificate, of one version of TLS."""
+    context = ssl.create_default_context(cafile=ca)
+    context.load_cert_chain(*pair)
+    context.minimum_version = context.maximum_version = version
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def session_of(
+    port: int | None, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> ssl.SSLSession | None:
+    """What a client could resume that was let in, and None for one that was not; servers of both kinds answer this."""
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", port or 0), timeout=scaled(30)) as raw,
+            client.wrap_socket(raw, server_hostname="localhost", session=session) as connection,
+        ):
+            connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            return connection.session if connection.recv(1) else None
+    except (ssl.SSLError, ConnectionError):
+        return None
 
 
 def test_files_that_are_no_good_are_said_at_the_start(

@@ -9,6 +9,9 @@ from headrace.client import AsyncClient, HeadraceError
 from headrace.v1 import generation_pb2 as pb
 from tests.support.time_scale import scaled
 
+UNTOLD = -1
+"""A token whose id was not asked for."""
+
 
 @dataclass
 class Part:
@@ -19,6 +22,8 @@ class Part:
     finish_reason: int = 0
     matched_stop: pb.MatchedStop = field(default_factory=pb.MatchedStop)
     logprobs: list[pb.Logprobs] = field(default_factory=list)
+    is_counted: bool = True
+    """Whether there is an entry in `token_ids` for each token; a whole answer without ids counts no choice by itself."""
     has_rest: bool = False
     """Whether what had been held back for a stop string came, which counts no token and comes again to who attaches."""
 
@@ -39,6 +44,12 @@ class Outcome:
     logprobs: list[pb.Logprobs] = field(default_factory=list)
     prompt_logprobs: list[pb.Logprobs] = field(default_factory=list)
     choices: dict[int, Part] = field(default_factory=dict)
+    model: str = ""
+    """As the answer says: never an alias."""
+    is_from_cache: bool = False
+    """Whether any event said so."""
+    has_ids: bool = True
+    """Whether token ids are to come; where they are not, each token is UNTOLD."""
 
     @property
     def by_choice(self) -> dict[int, tuple[list[int], str]]:
@@ -136,6 +147,8 @@ def _take(outcome: Outcome, event) -> None:
     kind = event.WhichOneof("event")
     if kind == "accepted":
         outcome.request_id, outcome.seed = event.accepted.request_id, event.accepted.seed
+        outcome.model = event.accepted.model
+    outcome.is_from_cache |= event.usage.from_response_cache
     if kind == "prompt":
         outcome.prompt_logprobs = [*event.prompt.logprobs]
     if kind == "delta":
@@ -146,11 +159,12 @@ def _take(outcome: Outcome, event) -> None:
         assert len(event.delta.logprobs) in (0, event.count)
         outcome.logprobs += event.delta.logprobs
         assert event.seq == len(outcome.token_ids), (event.seq, len(outcome.token_ids))
-        assert event.count == len(event.delta.token_ids)
-        outcome.token_ids += event.delta.token_ids
+        assert len(event.delta.token_ids) == (event.count if outcome.has_ids else 0)
+        token_ids = [*event.delta.token_ids] if outcome.has_ids else [UNTOLD] * event.count
+        outcome.token_ids += token_ids
         outcome.text += event.delta.text
         assert not part.finish_reason
-        part.token_ids += event.delta.token_ids
+        part.token_ids += token_ids
         part.text += event.delta.text
         part.logprobs += event.delta.logprobs
         assert event.usage.completion_tokens == len(outcome.token_ids)

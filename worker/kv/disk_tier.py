@@ -4,7 +4,8 @@
     wanted  ──▶ from pending, or from the file if its checksum holds
 
 A file is `magic │ checksum │ content`, written beside its place and moved there, so a crash leaves no half of one under a
-key's name. The folder belongs to one worker; files of the same fingerprint are found again after a restart.
+key's name. The folder belongs to one worker; files of the same fingerprint are found again after a restart, and those of
+another are removed: nobody reads them any more, and they would not count towards the bound.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from common.prefix_keys import KEY_BYTES
 
 _MAGIC = b"HRKV0001"
 _CHECKSUM_BYTES = 16
-_SUFFIX = ".kv"
+_SUFFIX, _HALF_SUFFIX = ".kv", ".part"
 MAX_PENDING = 256
 """Blocks that wait for the writer; what comes when so many wait is not kept."""
 
@@ -39,6 +40,7 @@ class DiskTier:
         """
         self._folder = folder / fingerprint
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _remove_blocks_of_others(self._folder)
         self._block_bytes = block_bytes
         self._max_files = max_bytes // (len(_MAGIC) + _CHECKSUM_BYTES + block_bytes)
         self._files: OrderedDict[bytes, None] = OrderedDict()
@@ -106,13 +108,15 @@ class DiskTier:
         while (key := self._jobs.get()) is not None:
             content = self._pending[key]
             path = self._path(key)
-            beside = path.with_suffix(".part")
+            beside = path.with_suffix(_HALF_SUFFIX)
             try:
                 beside.write_bytes(_MAGIC + _checksum(key, content) + content)
                 beside.replace(path)
             except OSError as error:
                 # The next read misses it, and the block is computed instead.
                 _log.warning("cached_block_not_written", error=str(error))
+                with contextlib.suppress(OSError):
+                    beside.unlink()
             del self._pending[key]
 
     def _bound(self) -> None:
@@ -130,6 +134,25 @@ class DiskTier:
 
     def _path(self, key: bytes) -> Path:
         return self._folder / f"{key.hex()}{_SUFFIX}"
+
+
+def _remove_blocks_of_others(folder: Path) -> None:
+    """Of the folders beside ``folder``; whatever else lies there stays."""
+    for other in folder.parent.iterdir():
+        if other == folder or not other.is_dir():
+            continue
+        with contextlib.suppress(OSError):  # it may be anybody's
+            blocks = [path for path in other.iterdir() if _is_block(path)]
+            for path in blocks:
+                path.unlink()
+            if blocks:
+                other.rmdir()
+
+
+def _is_block(path: Path) -> bool:
+    """Whether its name is that of a block, whole or half written."""
+    is_named_so = path.suffix in {_SUFFIX, _HALF_SUFFIX}
+    return is_named_so and _key_of(path.with_suffix(_SUFFIX)) is not None
 
 
 def _checksum(key: bytes, content: bytes) -> bytes:

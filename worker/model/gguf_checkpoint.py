@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -20,6 +21,7 @@ from safetensors.torch import save_file
 
 from worker.model.gguf_tokenizer import build_tokenizer
 from worker.model.lean.blocks import save_blocks
+from worker.model.weights import check_whole
 
 _FORMAT = 2
 """Raise when a conversion would give another result than before: older folders are then not found any more."""
@@ -33,6 +35,7 @@ def converted(gguf: Path, cache: Path, progress: Callable[[str], None]) -> Path:
 
     Raises:
         TokenizerRefused: its tokenizer is of an unknown kind.
+        ModelRefused: tensors of the model are not in it.
         TimeoutError: another conversion holds the lock for too long.
     """
     with gguf.open("rb") as file:
@@ -72,11 +75,13 @@ def _convert(gguf: Path, folder: Path) -> None:
         if key.startswith(("general.", "tokenizer."))
     }
     build_tokenizer(metadata).save_pretrained(folder)
+    models: Any = transformers.AutoModelForCausalLM  # its types know nothing of what it found
     # transformers draws a progress bar here that no setting turns off; errors are exceptions all the same.
     with contextlib.redirect_stderr(io.StringIO()):
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+        model, found = models.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32, output_loading_info=True
         )
+    check_whole(gguf.name, found)
     # save_pretrained refuses what it believes to be quantized; the tensors are plain by now.
     config = model.config
     del config.quantization_config

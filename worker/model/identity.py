@@ -10,7 +10,7 @@ import torch
 from worker.engine.model_settings import ModelSettings
 from worker.model.tokenizer import TokenizerParts
 
-GENERIC_KERNELS = "generic-3"
+GENERIC_KERNELS = "generic-4"
 """The arithmetic of the generic runner; raise the number when a change can alter a token."""
 
 _SAMPLING = "sampling-3"

@@ -8,8 +8,9 @@ Rows of one token share a padded gather (``OneToken``); longer rows are attended
 Layers with the same window share a plan, built when the first of them asks.
 
 Products over another number of keys may sum in another order: the same context padded to 192 and to 256 keys has other
-last bits on some CPUs. So the number of keys that a token is computed with follows from its position alone
-(``padded_length``): neither from who is in its batch, nor from how much of its row is computed at once.
+last bits on some CPUs, and so has a context that begins at another place among the keys. So which keys a token is computed
+with, and how many, follows from its position alone (``key_span``): neither from who is in its batch, nor from how much of its
+row is computed at once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,9 @@ _SHORTEST, _LONGEST_STEP = 64, 512
 
 QUERY_STEP = 32
 """Padded pieces are multiples of this: torch's attention takes queries by 32 or more, a shorter rest another way."""
+
+_WINDOW_STEP = 64
+"""Layers that look back only so far take keys from a multiple of this on; what lies before the window is hidden."""
 
 _CPU = torch.device("cpu")
 
@@ -145,20 +149,20 @@ class StepLayout:
         """Rows whose contexts are padded to the same length."""
         groups: dict[int, list[int]] = {}
         for i in rows:
-            start = self.rows[i].start
-            length = start + 1 - _first_seen(start, window)
-            groups.setdefault(padded_length(length), []).append(i)
+            _, length = key_span(self.rows[i].start, window)
+            groups.setdefault(length, []).append(i)
         return [groups[key] for key in sorted(groups)]
 
     def _one_token(self, rows: Sequence[int], window: int | None) -> OneToken:
-        starts = [_first_seen(self.rows[i].start, window) for i in rows]
-        lengths = [self.rows[i].start + 1 - start for i, start in zip(rows, starts, strict=True)]
-        padded = padded_length(max(lengths))
-        slots = np.full((len(rows), padded), self.cache.zero_slot, np.int64)
-        hidden = np.ones((len(rows), 1, 1, padded), bool)
-        for line, (i, start, length) in enumerate(zip(rows, starts, lengths, strict=True)):
-            slots[line, :length] = self._slots(self.rows[i], start, start + length)
-            hidden[line, ..., :length] = False
+        _, length = key_span(self.rows[rows[0]].start, window)
+        slots = np.full((len(rows), length), self.cache.zero_slot, np.int64)
+        hidden = np.ones((len(rows), 1, 1, length), bool)
+        for line, i in enumerate(rows):
+            position = self.rows[i].start
+            start, _ = key_span(position, window)
+            seen = slice(_first_seen(position, window) - start, position + 1 - start)
+            slots[line, seen] = self._slots(self.rows[i], start + seen.start, position + 1)
+            hidden[line, ..., seen] = False
         index = np.asarray([self._offsets[i] for i in rows], np.int64)
         return OneToken(_tensor(index), _tensor(slots), self._mask(hidden))
 
@@ -166,20 +170,26 @@ class StepLayout:
         row, offset = self.rows[index], self._offsets[index]
         begin, end = row.start, row.start + len(row.token_ids)
         while begin < end:
-            stop = min(end, begin + _MOST_QUERIES, padded_length(begin + 1))
+            start, length = key_span(begin, window)
+            stop = min(end, begin + _MOST_QUERIES, start + length)
+            if window is not None:
+                stop = min(stop, start + _WINDOW_STEP + window - 1)
             yield self._chunk(row, offset + begin - row.start, begin, stop, window)
             begin = stop
 
     def _chunk(self, row: Row, first: int, begin: int, end: int, window: int | None) -> Chunk:
-        """The tokens at positions ``begin`` .. ``end`` - 1 of a row, the first of them at ``first`` in the batch."""
+        """The tokens at positions ``begin`` .. ``end`` - 1 of a row, the first of them at ``first`` in the batch.
+
+        All have the same span of keys.
+        """
         last = first + end - begin
-        start = _first_seen(begin, window)
-        length = end - start
-        slots = np.full(padded_length(length), self.cache.zero_slot, np.int64)
-        slots[:length] = self._slots(row, start, end)
+        start, length = key_span(begin, window)
+        seen_first = _first_seen(begin, window)
+        slots = np.full(length, self.cache.zero_slot, np.int64)
+        slots[seen_first - start : end - start] = self._slots(row, seen_first, end)
         # Padding queries go on behind the piece's end; what they yield is thrown away.
         query = np.arange(begin, begin + _round_up(end - begin, QUERY_STEP))[:, None]
-        seen = np.arange(start, start + len(slots))[None, :]
+        seen = np.arange(start, start + length)[None, :]
         hidden = seen > query
         if window is not None:
             hidden |= seen <= query - window
@@ -204,6 +214,15 @@ def padded_length(length: int) -> int:
     if length <= _LONGEST_STEP:
         return max(_SHORTEST, 1 << (length - 1).bit_length())
     return _round_up(length, _LONGEST_STEP)
+
+
+def key_span(position: int, window: int | None) -> tuple[int, int]:
+    """From which position on, and with how many, keys a token at ``position`` is computed."""
+    if window is None:
+        return 0, padded_length(position + 1)
+    start = _first_seen(position, window) // _WINDOW_STEP * _WINDOW_STEP
+    most = _round_up(window - 1 + _WINDOW_STEP, _WINDOW_STEP)
+    return start, min(padded_length(position + 1 - start), most)
 
 
 def _tensor(

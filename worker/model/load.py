@@ -39,9 +39,9 @@ from worker.model.placement import choose_device, device_map
 from worker.model.runner import TorchRunner
 from worker.model.self_check import self_check
 from worker.model.stored import settle
-from worker.model.support import check_config, check_layers
+from worker.model.support import check_layers
 from worker.model.tokenizer import read_tokenizer
-from worker.model.weights import load_decoder
+from worker.model.weights import load_decoder, read_config
 from worker.sampling.kernel_draw import KernelDraw, KernelTeam
 from worker.sampling.torch_draw import draw_by_torch
 
@@ -86,7 +86,7 @@ def load_model(settings: ModelSettings, progress: Progress) -> LoadedModel:
     quiet.disable_progress_bar()
     attention.register()
     folder = find_checkpoint(settings, progress)
-    config = _read_config(folder)
+    config = read_config(folder)
     tokenizer = read_tokenizer(folder)
     device = choose_device(settings.device)
     settings = settle(settings, config)
@@ -135,15 +135,6 @@ def choose_dtype(settings: ModelSettings, config: Any, device: torch.device) -> 
         and torch.cpu._is_avx512_bf16_supported()
     )
     return torch.bfloat16 if settings.storage is not Quantization.NONE and fast else torch.float32
-
-
-def _read_config(folder: Path) -> Any:
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder)
-    except (ValueError, OSError, KeyError) as error:
-        raise ModelRefused(f"{folder}: {error}") from error
-    check_config(config)
-    return config
 
 
 def _load_lean(

@@ -27,8 +27,8 @@ from worker.model.memory import check_weights_fit
 from worker.model.quantize import linears, weight_and_bias
 from worker.model.quiet_bitsandbytes import bitsandbytes
 from worker.model.stored import stored_quantization
-from worker.model.support import check_config, check_model
-from worker.model.weights import read_model, weight_bytes
+from worker.model.support import check_model
+from worker.model.weights import read_config, read_model, weight_bytes
 
 _CPU = torch.device("cpu")
 _BESIDE_WEIGHTS = ("*.json", "*.jinja", "*.model", "*.txt")
@@ -63,8 +63,7 @@ def read_source(
     quiet: Any = transformers.utils.logging  # untyped
     quiet.disable_progress_bar()
     folder = find_checkpoint(settings, progress)
-    config = transformers.AutoConfig.from_pretrained(folder)
-    check_config(config)
+    config = read_config(folder)
     if (stored := stored_quantization(config)) is not None:
         raise ModelRefused(f"{folder.name}: the checkpoint is stored as {stored.name} already")
     check_weights_fit(weight_bytes(folder), _CPU)

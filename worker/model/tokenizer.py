@@ -26,7 +26,9 @@ def read_tokenizer(folder: Path) -> TokenizerParts:
         TokenizerRefused: it has none, or none that the tokenizers library can run.
     """
     try:
-        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False
+        )
     except (ValueError, OSError, ImportError, KeyError) as error:
         raise TokenizerRefused(f"{folder}: no tokenizer could be loaded: {error}") from error
     backend = getattr(tokenizer, "backend_tokenizer", None)

@@ -2,13 +2,13 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from common.domain import Quantization
 from worker.engine.model_settings import ModelSettings
@@ -19,7 +19,21 @@ from worker.model.placement import DeviceMap, check_placed
 from worker.model.quantize import PlainLayers, adopt_linears, replace_linears
 from worker.model.quiet_bitsandbytes import bitsandbytes
 from worker.model.stored import FP8, check_packages, stored_quantization
-from worker.model.support import check_model
+from worker.model.support import check_config, check_model
+
+
+def read_config(folder: Path) -> Any:
+    """The configuration of a model that may run here.
+
+    Raises:
+        ModelRefused: it cannot be read, or is of another kind.
+    """
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (ValueError, OSError, KeyError) as error:
+        raise ModelRefused(f"{folder}: {error}") from error
+    check_config(config)
+    return config
 
 
 def load_decoder(
@@ -68,25 +82,47 @@ def read_model(folder: Path, config: Any, dtype: torch.dtype | str, places: Devi
         config.quantization_config["dequantize"] = True
     elif stored is not None and stored.quantization is not Quantization.NONE:
         bitsandbytes()  # before transformers imports it loudly
+    models: Any = transformers.AutoModelForCausalLM  # its types know nothing of what it found
     try:
         if stored is not None:
             check_packages(stored.name)
         # The place is said at once: what is quantized may not be moved afterwards.
-        return transformers.AutoModelForCausalLM.from_pretrained(
+        model, found = models.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
             attn_implementation="eager",
             use_safetensors=True,
             device_map=places,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,  # they are told like what is missing
+            output_loading_info=True,
         )
-    except (ValueError, OSError, KeyError) as error:
+    except (ValueError, OSError, KeyError, SafetensorError) as error:
         raise ModelRefused(f"{folder.name}: {error}") from error
     except (ImportError, RuntimeError, ModelRefused) as error:
         if stored is None:
             raise
         # What a method needs, a package or a GPU, transformers says in these.
         raise ModelRefused(f"{folder.name}: stored as {stored.name}: {error}") from error
+    check_whole(folder.name, found)
+    return model
+
+
+def check_whole(name: str, found: Mapping[str, Any]) -> None:
+    """Look at what transformers says of loading: where a tensor is missing, it puts random numbers and goes on.
+
+    Raises:
+        ModelRefused: some are not there, or of another shape.
+    """
+    lacking = [f"has no {key}" for key in sorted(found["missing_keys"])]
+    lacking += [
+        f"has {key} of {list(stored)}, not {list(wanted)}"
+        for key, stored, wanted in sorted(found["mismatched_keys"])
+    ]
+    if lacking:
+        more = f", nor {len(lacking) - 1} more as the model needs them" if lacking[1:] else ""
+        raise ModelRefused(f"{name}: the checkpoint {lacking[0]}{more}")
 
 
 def weight_bytes(folder: Path) -> int:

@@ -1,6 +1,7 @@
 """Operators see what the leaders' snapshots say, and order what leaders find in Redis."""
 
 import asyncio
+import logging
 
 import grpc
 import grpc.aio
@@ -14,7 +15,7 @@ from common.wire.snapshot import ClassStatus
 from headrace.v1 import admin_service_pb2 as pb
 from tests.integration.gateway.conftest import RunningGateway
 from tests.integration.gateway.scripted_scheduler import ScriptedScheduler
-from tests.integration.gateway.statuses import error_info
+from tests.integration.gateway.statuses import error_info, violations
 from tests.support.time_scale import scaled
 
 pytestmark = pytest.mark.integration
@@ -64,6 +65,23 @@ async def test_draining_a_worker(gateway: RunningGateway, scheduler: ScriptedSch
         await gateway.admin.DrainWorker(pb.DrainWorkerRequest(worker_id="w2"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
     assert error_info(caught.value).reason == "WORKER_NOT_FOUND"
+
+
+async def test_the_level_of_logs(gateway: RunningGateway) -> None:
+    """In force with the answer, which tells the former one; what is no level changes nothing."""
+    root = logging.getLogger()
+    former = root.level
+    try:
+        for level in ("debug", "error"):
+            await gateway.admin.SetLogLevel(pb.SetLogLevelRequest(level=level))
+            assert logging.getLevelName(root.level) == level.upper()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await gateway.admin.SetLogLevel(pb.SetLogLevelRequest(level="loud"))
+        assert violations(caught.value).keys() == {"level"}
+        again = await gateway.admin.SetLogLevel(pb.SetLogLevelRequest(level="info"))
+        assert again.former_level == "error"
+    finally:
+        root.setLevel(former)
 
 
 async def test_reflection_names_the_services(gateway: RunningGateway) -> None:

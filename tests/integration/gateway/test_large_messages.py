@@ -8,15 +8,18 @@ import grpc
 import grpc.aio
 import pytest
 
+from gateway import held
 from gateway.http.json_size import MAX_VALUES
 from gateway.message_size import MAX_FIELDS, MAX_NUMBERS
 from gateway.tokenize import MAX_LONG_CHARS
 from headrace.v1 import inference_service_pb2 as pb
 from tests.integration.gateway.conftest import RunningGateway, running_gateway
 from tests.integration.gateway.raw_http import connected, post, read_answer
-from tests.integration.gateway.requests import request
-from tests.integration.gateway.statuses import violations
+from tests.integration.gateway.requests import drain, request
+from tests.integration.gateway.scripted_scheduler import ScriptedScheduler
+from tests.integration.gateway.statuses import error_info, retry_s, violations
 from tests.support.redis_server import RedisServer
+from tests.support.time_scale import scaled
 
 pytestmark = pytest.mark.integration
 
@@ -125,6 +128,45 @@ async def test_those_who_are_not_known_are_refused_before_their_message_is_read(
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await gateway.channel.unary_unary(GENERATE)(longest_list())
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        silent = gateway.channel.stream_unary(GENERATE)()
+        async with asyncio.timeout(scaled(20)):
+            assert await silent.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_large_messages_of_all_calls_together_have_a_bound(
+    redis_server: RedisServer,
+    scheduler: ScriptedScheduler,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One is held while its answer is awaited: others come back later, small ones need not, and its end makes room."""
+    monkeypatch.setattr(held, "_LONGEST_MESSAGES", 0)
+    monkeypatch.setattr(held, "_LEAST_BYTES", 250_000)
+    large = request()
+    large.prompt.text = "hello " * 30_000
+    large.prompt.truncate_to_tokens = 4
+    count = pb.CountTokensRequest(model="tiny")
+    count.prompt.text = "hello " * 15_000
+    body = {"model": "tiny", "prompt": count.prompt.text}
+    async with running_gateway(redis_server.url, tmp_path) as gateway:
+        first = gateway.inference.GenerateStream(large)
+        led = await scheduler.next()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await gateway.inference.CountTokens(count)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert error_info(caught.value).reason == "MESSAGES_FULL"
+        assert retry_s(caught.value) == 1.0
+        refused = await post(gateway.http, "/tokenize", body)
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        small = await post(gateway.http, "/tokenize", {"model": "tiny", "prompt": "hello"})
+        assert small.status == 200
+        await led.prompt()
+        await led.finish()
+        await drain(first)
+        async with asyncio.timeout(scaled(60)):
+            while (await post(gateway.http, "/tokenize", body)).status != 200:  # noqa: ASYNC110 - a client that is told to come back
+                await asyncio.sleep(0.01)
+            await gateway.inference.CountTokens(count)
 
 
 async def test_others_are_answered_while_one_is_counted(gateway: RunningGateway) -> None:

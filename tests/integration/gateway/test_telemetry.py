@@ -114,8 +114,14 @@ async def test_metrics_of_ends_and_refusals(
         'rpc_response_status_code="UNAVAILABLE"',
     ):
         assert line in text, text
-    count = 'gen_ai_server_request_duration_seconds_count{gen_ai_operation_name="text_completion"'
-    assert count in text, text
+    whose = (
+        'gen_ai_operation_name="text_completion",gen_ai_provider_name="headrace",'
+        'gen_ai_request_model="tiny",gen_ai_response_model="r1"'
+    )
+    for name in ("request_duration", "time_to_first_token", "time_per_output_token"):
+        assert f"gen_ai_server_{name}_seconds_count{{{whose}}} 1.0" in text, text
+    ok = 'Generate",rpc_response_status_code="OK",rpc_system_name="grpc"} 1.0'
+    assert ok in text, text
 
 
 async def test_counters_stand_before_their_first_event(gateway: RunningGateway) -> None:

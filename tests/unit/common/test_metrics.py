@@ -134,6 +134,31 @@ def test_waiting_times_of_an_overloaded_queue_are_told_apart(metrics):
     assert (by_bound["640.0"], by_bound["2560.0"]) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("request_duration", [0.01 * 2**power for power in range(14)]),
+        (
+            "time_to_first_token",
+            [
+                *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
+                *(0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
+            ],
+        ),
+        (
+            "time_per_output_token",
+            [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5],
+        ),
+    ],
+)
+def test_the_conventions_bounds_are_kept(metrics, name, bounds):
+    """As the GenAI conventions give them, so that others' dashboards fit; ours beside them reach further."""
+    getattr(metrics, f"gen_ai_{name}").record(1, MODEL)
+    buckets = scraped(metrics)[f"gen_ai_server_{name}_seconds_bucket"]
+    found = sorted(float(dict(key)["le"]) for key in buckets)
+    assert found == pytest.approx([*bounds, float("inf")])
+
+
 def test_token_gaps_count_every_token_of_a_step(metrics):
     """One call for a whole step, yet the histogram is one of tokens."""
     metrics.token_gaps.record(0.02, MODEL, 8)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from worker.kernels.arrays import Blocks
 from worker.model.lean.blocks import BlockFile
@@ -18,11 +18,14 @@ class Checkpoint:
         """Opens every file of ``folder``.
 
         Raises:
-            NotLean: it holds no safetensors.
+            NotLean: it holds no safetensors, or they are damaged.
         """
         self._files: dict[str, Any] = {}
         for path in sorted(folder.glob("*.safetensors")):
-            file: Any = safe_open(path, framework="pt")
+            try:
+                file: Any = safe_open(path, framework="pt")
+            except SafetensorError as error:
+                raise NotLean(f"{path.name}: {error}") from error
             self._files |= dict.fromkeys(file.keys(), file)
         self._blocks = BlockFile(folder)
         self._read: set[str] = set()

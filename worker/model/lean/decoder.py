@@ -98,8 +98,9 @@ class LeanDecoder:
         self, rows: Sequence[Row], places: Sequence[int], out: Logits | None = None
     ) -> Logits:
         """Compute ``rows``; logits [places, vocabulary] behind the tokens at these ``places`` of the flat batch, in
-        ``out`` or in new memory."""
+        ``out`` or in new memory. There are no more places than tokens."""
         arrays = _StepArrays.of(rows, places)
+        assert len(places) <= len(arrays.token_ids), "the kernels have no room for so many"
         shape = (len(places), self.spec.vocab)
         logits: Logits = np.empty(shape, np.float32) if out is None else out
         assert logits.shape == shape, (logits.shape, shape)

@@ -13,6 +13,9 @@ from worker.model.memory_errors import told_as_memory_error
 from worker.model.scoring import run_rows
 from worker.sampling.kernel_draw import KernelDraw
 
+_KEPT_ROWS = 64
+"""Logits that steps have memory for. More are wanted where several prompts are scored, and hundreds of MiB are not kept for those."""
+
 
 class LeanRunner:
     """Runs what ``worker.model.lean.spec`` covers."""
@@ -21,8 +24,7 @@ class LeanRunner:
         """Nothing else may run ``decoder``."""
         self.decoder = decoder
         self._draw_tokens = KernelDraw(decoder)
-        self._room = np.empty((0, decoder.spec.vocab), np.float32)
-        self._logits = torch.from_numpy(self._room)
+        self._kept = np.empty((_KEPT_ROWS, decoder.spec.vocab), np.float32)
 
     @property
     def weights(self) -> LeanWeights:
@@ -52,9 +54,5 @@ class LeanRunner:
 
     def _logits_after(self, rows: Sequence[Row], places: Sequence[int]) -> torch.Tensor:
         """They stand in the same memory each time: new pages for every step cost a tenth of a small one."""
-        count = len(places)
-        if count > len(self._room):
-            self._room = np.empty((2 * count, self.decoder.spec.vocab), np.float32)
-            self._logits = torch.from_numpy(self._room)
-        self.decoder.logits_after(rows, places, self._room[:count])
-        return self._logits[:count]
+        out = self._kept[: len(places)] if len(places) <= _KEPT_ROWS else None
+        return torch.from_numpy(self.decoder.logits_after(rows, places, out))

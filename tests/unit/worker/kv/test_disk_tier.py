@@ -113,6 +113,41 @@ def test_what_a_crash_left_is_removed(tiers: Tiers) -> None:
     assert tiers.names() == []
 
 
+def test_what_another_model_left_is_removed(tiers: Tiers, tmp_path: Path) -> None:
+    """Its blocks would never be read and never be counted; nothing else is touched."""
+    former, strange = tmp_path / "former", tmp_path / "strange"
+    tier = DiskTier(tmp_path, "former", max_bytes=FILE_BYTES, block_bytes=CONTENT_BYTES)
+    tier.save(key(1), content(1))
+    tier.close(10)
+    (former / f"{key(2).hex()}.part").write_bytes(b"x")
+    strange.mkdir()
+    (tmp_path / "empty").mkdir()
+    for path in (strange / "note.kv", strange / f"{key(1).hex()}.txt", tmp_path / "note"):
+        path.write_bytes(b"x")
+    tiers.open()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "empty",
+        "f",
+        "note",
+        "strange",
+    ]
+    assert len(list(strange.iterdir())) == 2
+
+
+def test_half_of_a_file_does_not_stay(tiers: Tiers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that becomes full in the middle of a block has that room again."""
+    tier, write = tiers.open(), Path.write_bytes
+
+    def write_some(path: Path, data: bytes) -> int:
+        write(path, data[:10])
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "write_bytes", write_some)
+    tier.save(key(1), content(1))
+    tier.close(10)
+    assert tiers.names() == []
+
+
 def test_a_disk_that_fails_costs_the_block_only(tiers: Tiers) -> None:
     """Nothing waits for it and nothing breaks."""
     tier = tiers.open()

@@ -4,11 +4,13 @@ import dataclasses
 import json
 import pathlib
 import pickle
+import re
 import shutil
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from structlog.testing import capture_logs
 
 from common.domain import Quantization, SamplingParams
@@ -26,6 +28,7 @@ from worker.model.errors import (
 )
 from worker.model.load import load_model
 from worker.model.placement import choose_device
+from worker.quantize_command import quantize
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -209,6 +212,55 @@ def test_pickled_weights_are_refused_unread(llama, tmp_path):
     with pytest.raises(ModelRefused, match=r"pytorch_model\.bin is a pickle"):
         load(folder)
     assert not trap.exists()
+
+
+def cut_short(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:5000])
+
+
+def without_a_tensor(folder):
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["model.layers.2.mlp.up_proj.weight"]
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+def wider(folder):
+    configure(folder, intermediate_size=192)
+
+
+def of_code(folder):
+    configure(folder, model_type="its own", auto_map={"AutoConfig": "its.Config"})
+
+
+def configure(folder, **changes):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (cut_short, "not fully covered"),
+        (without_a_tensor, r"the checkpoint has no model\.layers\.2\.mlp\.up_proj\.weight$"),
+        (wider, r"the checkpoint has .*\.weight of \[.*160.*\], not \[.*192.*\], nor 8 more"),
+        (of_code, "custom code"),
+    ],
+)
+@pytest.mark.parametrize("quantization", [Quantization.NONE, Quantization.INT8])
+def test_what_is_not_whole_is_refused(llama, tmp_path, capsys, damage, reason, quantization):
+    """transformers puts random numbers where a tensor is missing, and asks on a terminal whether to run code."""
+    folder = shutil.copytree(llama, tmp_path / "copy")
+    damage(folder)
+    with pytest.raises(ModelRefused, match=reason):
+        load(folder, quantization=quantization)
+    out = tmp_path / "out"
+    assert quantize([str(folder), str(out)]) == 1
+    told = capsys.readouterr()
+    assert re.search(reason, told.err.strip())
+    assert "[y/N]" not in told.out
+    assert not out.exists()
 
 
 def test_an_unknown_dtype_is_refused(llama):

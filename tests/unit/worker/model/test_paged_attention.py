@@ -134,7 +134,8 @@ def test_padding_writes_to_the_sink(count):
     assert MIN_ROWS == 4
 
 
-def test_the_same_bits_in_any_company(monkeypatch):
+@pytest.mark.parametrize("window", [None, 24, 100, 300])
+def test_the_same_bits_in_any_company(monkeypatch, window):
     """A token's attention is the same to the last bit: computed with all of its row, in pieces, or beside longer rows."""
     monkeypatch.setattr(f"{__name__}.DIM", 64)
     monkeypatch.setattr(f"{__name__}.VALUE_DIM", 64)
@@ -142,19 +143,20 @@ def test_the_same_bits_in_any_company(monkeypatch):
     length, table = 600, list(range(38))
     query, key, value = (torch.randn(length, heads, 64) for heads in (9, 3, 3))
     whole = attend(
-        cache := make_cache(3, None, 80, 16),
+        cache := make_cache(3, window, 80, 16),
         [Row([0] * length, 0, table, None)],
         query,
         key,
         value,
     )
-    pieces = [
-        attend(cache, [Row([0] * (b - a), a, table, None)], query[a:b], key[a:b], value[a:b])
-        for a, b in pairwise((0, 40, 190, 200, 530, 600))
-    ]
-    assert torch.equal(torch.cat(pieces), whole)
+    for cuts in ((0, 40, 190, 200, 530, 600), (0, *range(7, 600, 29), 600)):
+        pieces = [
+            attend(cache, [Row([0] * (b - a), a, table, None)], query[a:b], key[a:b], value[a:b])
+            for a, b in pairwise(cuts)
+        ]
+        assert torch.equal(torch.cat(pieces), whole)
     mate = Row([0], length - 1, [table[0] + 40] * 38, None)
-    for place in (63, 64, 130, 191, 192, 255, 256, 400, 511, 512, 580):
+    for place in (23, 24, 63, 64, 87, 130, 191, 192, 255, 256, 363, 364, 400, 511, 512, 580):
         rows = [Row([0], place, table, None), mate]
         parts = [torch.stack((part[place], part[-1])) for part in (query, key, value)]
         assert torch.equal(attend(cache, rows, *parts)[0], whole[place]), place

@@ -1,5 +1,7 @@
 """Prompts scored by the runners, against the model's own logits; whatever the chunks are."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -66,6 +68,9 @@ def test_scores_do_not_depend_on_chunks_and_mates(runner):
     assert scores_of(runner, [70], mate) == whole
     scored = Row(TOKENS[:30], 0, list(range(10)), None, targets=TOKENS[1:31])
     assert runner.run([scored, mate])[1:] == alone
+    many = [replace(scored, block_ids=[2 * n, 2 * n + 1]) for n in range(5)]
+    assert len(many) * len(scored.targets) > MOST_SCORED
+    assert runner.run([*many, mate]) == [*runner.run([scored]) * len(many), *alone]
 
 
 def test_scores_are_the_models(runner):
