@@ -29,7 +29,8 @@ _QUIET_LOGGERS = ("grpc", "asyncio", "urllib3", "transformers", "filelock", "htt
 
 _NUMBERS = {name.lower(): number for name, number in logging.getLevelNamesMapping().items()}
 
-_REPEATING_LOGGERS = ("opentelemetry",)
+# Exporters complain for as long as their receiver is away, gRPC of every header that is no text.
+_REPEATING_LOGGERS = ("opentelemetry", "grpc")
 
 
 def configure_logs(

@@ -9,7 +9,7 @@ from common.domain import RequestId
 from common.errors import DAMAGED_LOG, UNDECODABLE_RECORD, FieldViolation, InvalidRequest
 from common.request_status import RequestStatus
 from common.streams.following import Record, follow
-from common.streams.node import Node
+from common.streams.node import Node, queue_unavailable
 from common.wire import vocabulary
 from common.wire.public import AcceptedFacts
 from common.wire.records import UndecodableError
@@ -41,6 +41,9 @@ class Attachment:
         Raises:
             HeadraceError: there is no such request (of this tenant), or it cannot be read now.
         """
+        if self._relay.is_cut_off:
+            # At once: all streams of a gateway that lost the queue may be looking here.
+            raise queue_unavailable()
         # Looked at before it is followed: joining lifts the order to cancel what everybody left.
         request_id, record = await self._lookup.find(text, tenant)
         async with self.open_found(request_id, record, from_seq) as opened:

@@ -54,7 +54,7 @@ class Delivery:
             now_s = monotonic_s()
             if events:
                 sent_s = now_s
-            elif now_s - sent_s >= self._keepalive_s:
+            if self._follower.take_notice() or now_s - sent_s >= self._keepalive_s:
                 await write(self._keepalive())
                 sent_s = now_s
 
@@ -109,4 +109,10 @@ class Delivery:
                 (place.position for place in places if place.request_id == str(request_id)), None
             )
         usage = self._story.usage
-        return public.keepalive_event(status, position, usage, usage.completion_tokens)
+        return public.keepalive_event(
+            status,
+            position,
+            usage,
+            usage.completion_tokens,
+            queue_unreachable=self._follower.is_cut_off,
+        )

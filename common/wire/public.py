@@ -113,12 +113,21 @@ def finish_event(
 
 
 def keepalive_event(
-    status: RequestStatus, position: int | None, usage: Usage, seq: int
+    status: RequestStatus,
+    position: int | None,
+    usage: Usage,
+    seq: int,
+    *,
+    queue_unreachable: bool = False,
 ) -> pb.GenerateStreamResponse:
     """Nothing new."""
     return pb.GenerateStreamResponse(
         seq=seq,
-        keepalive=gen.KeepAlive(status=vocabulary.status_to_pb(status), queue_position=position),
+        keepalive=gen.KeepAlive(
+            status=vocabulary.status_to_pb(status),
+            queue_position=position,
+            queue_unreachable=queue_unreachable,
+        ),
         usage=vocabulary.usage_to_pb(usage),
     )
 

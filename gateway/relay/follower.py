@@ -37,6 +37,9 @@ class Follower:
         """Whether the request counts this follower, so that it has to leave."""
         self.expires_s = float("inf")
         """When the request's time is over, by this process's monotonic clock."""
+        self.is_cut_off = False
+        """Whether the gateway has lost the queue."""
+        self._has_notice = False
         self._node = node
         self._reader = reader
         self._changed = asyncio.Event()
@@ -50,6 +53,17 @@ class Follower:
         """Tell the client ``verdict`` instead of further news."""
         self._verdict = verdict
         self._changed.set()
+
+    def note_cut_off(self, is_cut_off: bool) -> None:
+        """The gateway has lost the queue, which the client is to be told now; or it is back."""
+        self.is_cut_off = self._has_notice = is_cut_off
+        if is_cut_off:
+            self._changed.set()
+
+    def take_notice(self) -> bool:
+        """Whether there is something to tell besides events; once."""
+        taken, self._has_notice = self._has_notice, False
+        return taken
 
     def poke(self, now_s: float, idle_s: float) -> None:
         """Wake the follower if it had no news for ``idle_s``."""
@@ -96,7 +110,8 @@ class Follower:
     async def _look_if_quiet(self) -> None:
         now_s = monotonic_s()
         pause_s = LOOK_AFTER_S if self._missing_since_s is None else _MISSING_LOOK_S
-        if now_s - max(self._looked_s, self._quiet_since_s) >= pause_s:
+        is_due = now_s - max(self._looked_s, self._quiet_since_s) >= pause_s
+        if is_due and not self.is_cut_off:
             await self._look(now_s)
         if now_s > self.expires_s + _EXPIRY_MARGIN_S and not self.mailbox.has_news:
             raise deadline_exceeded(self.mailbox)

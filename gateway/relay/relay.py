@@ -27,7 +27,8 @@ _LEASE_BOUND_S = 1.0
 # and must not find it cancelled.
 _DEADLINE_GRACE_MS = 5_000
 _NEAR_DEADLINE_S = 0.25
-# A client that took this gateway for gone while it slept, and comes back through another one or a new connection.
+# A client that took this gateway for gone while it slept, or was told that it is cut off from the queue, and comes back
+# through another one or a new connection.
 _ELSEWHERE_GRACE_MS = round(LENGTHS.orphan_grace_s * 1000)
 
 
@@ -56,6 +57,8 @@ class Relay:
         self._all_left = asyncio.Event()
         self._all_left.set()
         self._closing: Unavailable | None = None
+        self.is_cut_off = False
+        """Whether Redis has not been reached for a lease, so that who follows here counts for nobody."""
         self.gateway_id = gateway_id
         self.recent_ends = RecentEnds()
         self.readers = Readers(node, gateway_id, background, log)
@@ -131,6 +134,7 @@ class Relay:
                 await self.readers.move_mark()
             except Unavailable:
                 self._log.warning("lease not renewed", error=self._node.last_error)
+            self._note_cut_off(self._attendance.is_away(monotonic_s()))
             await asyncio.sleep(min(_TICK_S, self._idle_s))
 
     async def finish(self, within_s: float, goodbye_s: float) -> None:
@@ -170,12 +174,22 @@ class Relay:
                 within_s=LONGEST_LIFE_S,
             )
 
+    def _note_cut_off(self, is_cut_off: bool) -> None:
+        """Streams are told each time: a client that found no other gateway looks again."""
+        if is_cut_off and not self.is_cut_off:
+            self._log.warning("cut off from the queue", num_streams=self.num_followers)
+        if is_cut_off or self.is_cut_off:
+            for follower in [*self._followers]:
+                follower.note_cut_off(is_cut_off)
+        self.is_cut_off = is_cut_off
+
     def _leave(self, follower: Follower, name: str) -> None:
+        now_s = monotonic_s()
         if self._closing is not None:
             grace_ms = self._resume_grace_ms
-        elif monotonic_s() >= follower.expires_s - _NEAR_DEADLINE_S:
+        elif now_s >= follower.expires_s - _NEAR_DEADLINE_S:
             grace_ms = _DEADLINE_GRACE_MS
-        elif self._wakefulness.has_slept(monotonic_s()):
+        elif self._wakefulness.has_slept(now_s) or self._attendance.was_away(now_s):
             grace_ms = _ELSEWHERE_GRACE_MS
         else:
             grace_ms = 0

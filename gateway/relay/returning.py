@@ -1,4 +1,4 @@
-"""After an absence of the gateway its clients follow their requests again.
+"""An absence of the gateway: noticed while it lasts, and after it its clients follow their requests again.
 
 Paused, or cut off from Redis, for longer than its lease, a gateway comes back to requests whose leader has let its
 followers leave: nobody would know any more that clients wait here, and the requests would be cancelled under them.
@@ -16,19 +16,33 @@ from gateway.relay.follower import Follower
 _BOUND_S = LENGTHS.gateway_look_bound_s
 # A leader that looked before the lease was renewed may still be about to let followers leave.
 _LOOK_AGAIN_S = LENGTHS.gateway_look_gap_s
+# Clients that were told of the absence leave within this after its end, on a busy machine too.
+_LATE_S = 5.0
 
 
 class Attendance:
-    """Tells from the renewals of a lease whether it may have been missing in between."""
+    """Tells from the renewals of a lease whether it may be missing, or may have been in between."""
 
     def __init__(self) -> None:
         """The lease is new."""
         self._asked_s: float | None = None
+        self._back_s = float("-inf")
 
     def renewed(self, asked_s: float, answered_s: float) -> bool:
         """A renewal was asked for and answered; whether the lease may have run out before it was applied."""
-        before_s, self._asked_s = self._asked_s, asked_s
-        return before_s is not None and answered_s - before_s > LENGTHS.gateway_lease_s
+        was_away = self.is_away(answered_s)
+        self._asked_s = asked_s
+        if was_away:
+            self._back_s = answered_s
+        return was_away
+
+    def is_away(self, now_s: float) -> bool:
+        """Whether the lease may have run out: to everybody else this gateway is gone."""
+        return self._asked_s is not None and now_s - self._asked_s > LENGTHS.gateway_lease_s
+
+    def was_away(self, now_s: float) -> bool:
+        """Whether it is, or was a moment ago."""
+        return self.is_away(now_s) or now_s - self._back_s < _LATE_S
 
 
 async def return_all(

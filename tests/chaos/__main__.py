@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.chaos.run import run_chaos
-from tests.chaos.schedule import FaultKind
+from tests.chaos.schedule import LASTS_LONG, FaultKind
 from tests.chaos.settings import ChaosSettings
+
+_LONG_MINUTES = 4.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, print."""
     options = _parser().parse_args(arguments)
+    is_long = options.minutes >= _LONG_MINUTES
     settings = ChaosSettings(
         seed=options.seed if options.seed is not None else random.SystemRandom().getrandbits(31),
         duration_s=options.minutes * 60,
@@ -26,11 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         num_streams=options.streams,
         num_asks=options.asks,
         step_ms=options.step_ms,
-        kinds=tuple(options.only or FaultKind),
+        kinds=tuple(
+            options.only or [kind for kind in FaultKind if is_long or kind not in LASTS_LONG]
+        ),
         gap_s=(options.gap_s * 0.5, options.gap_s * 1.5),
         most_at_once=options.at_once,
         num_partitions=options.partitions,
-        longest_without_redis_s=30.0 if options.minutes >= 4 else 8.0,
+        longest_without_redis_s=30.0 if is_long else 8.0,
         folder=options.folder,
     )
     print(f"seed {settings.seed}", flush=True)

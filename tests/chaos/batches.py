@@ -1,5 +1,6 @@
 """Many requests in one call: each item's outcome is its own, whatever its neighbours are or become of."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -94,15 +95,16 @@ class Batches:
         left = [*items]
         while left:
             sending, requests = left, [item.asked for item in left]
+            began_s = time.monotonic()
             outcomes = await calls.until_taken(partial(calls.batch, requests))
             self._journal.counts["batches"] += 1
             left = [
                 item
                 for index, item in enumerate(sending)
-                if index not in outcomes or not self._is_told(item, outcomes[index])
+                if index not in outcomes or not self._is_told(item, outcomes[index], began_s)
             ]
 
-    def _is_told(self, item: _Item, told: pb.BatchGenerateResponse) -> bool:
+    def _is_told(self, item: _Item, told: pb.BatchGenerateResponse, began_s: float) -> bool:
         """Note the outcome; whether there was one, and no refusal."""
         self._journal.counts["items of batches"] += 1
         if told.WhichOneof("outcome") == "response":
@@ -112,7 +114,7 @@ class Batches:
                 item.outcomes.append(item.calls.told(item.asked, told.response))
             return True
         error = _error_of(told.error)
-        if is_refusal(error):
+        if is_refusal(error) or self._journal.is_stranded(error, began_s):
             self._journal.counts[f"refused: {error.code} {error.reason}".rstrip()] += 1
             return False
         fields = [one.field for one in told.error.field_violations]

@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -150,7 +151,7 @@ class Calls:
             response = await client.generate(asked, timeout_s=TIMEOUT_S)
             return self.told(asked, response)
 
-        return await self.until_taken(call)
+        return await self.until_taken(call, can_be_told=False)
 
     def told(self, asked: pb.GenerateRequest, response: pb.GenerateResponse) -> Outcome:
         """A whole answer that has come."""
@@ -249,16 +250,23 @@ class Calls:
         self.history.num_breaks += 1
         self.history.note(f"the stream breaks: {error}")
 
-    async def until_taken(self, call: Callable[[], Awaitable[T]]) -> T:
-        """What `call` answers, once it is not refused."""
+    async def until_taken(
+        self, call: Callable[[], Awaitable[T]], *, can_be_told: bool = True
+    ) -> T:
+        """What `call` answers, once it is not refused.
+
+        `can_be_told`: its gateway can say that it has lost the queue, so that nothing is lost with that.
+        """
         loop = asyncio.get_running_loop()
         gives_up_s = loop.time() + scaled(TIMEOUT_S)
         while True:
+            began_s = time.monotonic()
             try:
                 with self.journal.waiting(self.known.model):
                     return await call()
             except HeadraceError as error:
-                if not is_refusal(error) or loop.time() > gives_up_s:
+                is_stranded = not can_be_told and self.journal.is_stranded(error, began_s)
+                if not (is_refusal(error) or is_stranded) or loop.time() > gives_up_s:
                     raise
                 self.journal.counts[f"refused: {error.code} {error.reason}".rstrip()] += 1
                 self.history.note(f"refused: {error}")

@@ -22,6 +22,7 @@ _MEETS_GATEWAYS = frozenset(
         FaultKind.PAUSE_GATEWAY,
         FaultKind.BLACKHOLE_GATEWAY_REDIS,
         FaultKind.CUT_GATEWAY_REDIS,
+        FaultKind.STRAND_GATEWAY,
         FaultKind.ROLL_GATEWAYS,
     }
 )
@@ -163,6 +164,9 @@ class Faults:
         kind, cluster = fault.kind, self._cluster
         if kind in (FaultKind.BLACKHOLE_WORKERS, FaultKind.CUT_WORKERS):
             await self._hurt_proxy(fault, cluster.schedulers, lambda member: member.door)
+        elif kind is FaultKind.STRAND_GATEWAY:
+            with self._journal.stranding():
+                await self._hurt_proxy(fault, cluster.gateways, lambda member: member.link)
         elif kind in _MEETS_GATEWAYS:
             await self._hurt_proxy(fault, cluster.gateways, lambda member: member.link)
         elif kind is FaultKind.LOSE_ANSWERS:
@@ -184,7 +188,7 @@ class Faults:
             if fault.kind is FaultKind.LOSE_ANSWERS:
                 pattern = _LOST[int(fault.pick * 997) % len(_LOST)]
                 proxy.drop_replies(pattern, 1 + int(fault.pick * 313) % 16)
-            elif "blackhole" in fault.kind:
+            elif "blackhole" in fault.kind or fault.kind is FaultKind.STRAND_GATEWAY:
                 proxy.blackhole()
             else:
                 proxy.cut()

@@ -87,6 +87,8 @@ class HttpStream:
                 raise error
             event = ParseDict(said, pb.GenerateStreamResponse())
             self.request_id = self.request_id or event.accepted.request_id
+            if event.keepalive.queue_unreachable:
+                return  # the gateway lost the queue, the request is followed through another one
             if event.WhichOneof("event") == "delta":
                 self._next_seq = event.seq + event.count
             self._is_over = event.finish.last
@@ -134,7 +136,7 @@ class HttpCalls(Calls):
             assert response.headers.get("x-response-cache") == cache
             return self.told(asked, made)
 
-        return await self.until_taken(call)
+        return await self.until_taken(call, can_be_told=False)
 
     async def batch(
         self, requests: Sequence[pb.GenerateRequest]

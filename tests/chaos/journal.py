@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from headrace.client import HeadraceError
+
 _MAX_LINES_OF_A_HISTORY = 400
 _NUM_SILENCES = 5
 
@@ -67,6 +69,8 @@ class Journal:
         self.fault_lines: list[str] = []
         self._recovering: list[Recovery] = []
         self._num_waiting: Counter[str] = Counter()
+        self._num_stranded = 0
+        self._stranded_until_s = float("-inf")
         self.silences: list[tuple[float, float, str]] = []
         """The longest times between two tokens of one request: how long, until when in the run, which request."""
 
@@ -95,6 +99,21 @@ class Journal:
         """A fault that may cost every open request its worker."""
         for history in self.open:
             history.num_exposures += 1
+
+    @contextlib.contextmanager
+    def stranding(self) -> Iterator[None]:
+        """A gateway is cut off for longer than what it follows outlives it."""
+        self._num_stranded += 1
+        try:
+            yield
+        finally:
+            self._num_stranded -= 1
+            self._stranded_until_s = time.monotonic()
+
+    def is_stranded(self, error: HeadraceError, since_s: float) -> bool:
+        """Whether that may have cancelled a whole answer that was asked for at `since_s` of the monotonic clock."""
+        is_stranding = self._num_stranded > 0 or self._stranded_until_s >= since_s
+        return error.code == "CANCELLED" and is_stranding
 
     def silence(self, took_s: float, history: History) -> None:
         """A stream had no token for so long."""

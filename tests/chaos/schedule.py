@@ -28,11 +28,16 @@ class FaultKind(StrEnum):
     CUT_SCHEDULER_REDIS = "cut-scheduler-redis"
     CUT_GATEWAY_REDIS = "cut-gateway-redis"
     CUT_WORKERS = "cut-workers"
+    STRAND_GATEWAY = "strand-gateway"
+    """Redis is lost to one gateway alone, for longer than its requests outlive it."""
     DRAIN_WORKER = "drain-worker"
     ROLL_WORKERS = "roll-workers"
     ROLL_SCHEDULERS = "roll-schedulers"
     ROLL_GATEWAYS = "roll-gateways"
 
+
+LASTS_LONG = frozenset({FaultKind.STRAND_GATEWAY})
+"""Half a short run would pass under one of them."""
 
 LOSES_WORKERS = frozenset(
     {
@@ -46,7 +51,7 @@ LOSES_WORKERS = frozenset(
 
 # Up to past the leases: a gateway's is 5 s, a leader's 3 s, a worker is
 # missed after 3.5 s. A gateway's clients notice nothing while it is paused, so it may not be gone for longer than
-# what its requests outlive it by: lease and grace, 15 s from its last sign of life.
+# what its requests outlive it by: lease and grace, 15 s from its last sign of life. One that is stranded tells them.
 _HOLD_S = {
     FaultKind.KILL_WORKER: (0.0, 4.0),
     FaultKind.KILL_SCHEDULER: (0.0, 4.0),
@@ -63,6 +68,7 @@ _HOLD_S = {
     FaultKind.BLACKHOLE_SCHEDULER_REDIS: (0.5, 9.0),
     FaultKind.BLACKHOLE_GATEWAY_REDIS: (0.5, 11.0),
     FaultKind.BLACKHOLE_WORKERS: (0.5, 7.0),
+    FaultKind.STRAND_GATEWAY: (16.0, 24.0),
     FaultKind.DRAIN_WORKER: (0.0, 3.0),  # the grace
 }
 _FAST_SHARE = 0.25

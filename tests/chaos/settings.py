@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.schedule import FaultKind
+from tests.chaos.schedule import LASTS_LONG, FaultKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class ChaosSettings:
     num_asks: int = 40
     step_ms: float = 15.0
     longest_answer_tokens: int = 1500
-    kinds: tuple[FaultKind, ...] = tuple(FaultKind)
+    kinds: tuple[FaultKind, ...] = tuple(kind for kind in FaultKind if kind not in LASTS_LONG)
     gap_s: tuple[float, float] = (1.5, 5.0)
     """Pause between the beginnings of two faults."""
     most_at_once: int = 2

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TRIED: Counter[str] = Counter()
-"""Inputs that the running system answered ("grpc", "http", "openapi"), and those tried in one process ("guided")."""
+"""Inputs that the running system answered ("grpc", "http", "http2", "openapi"), and those tried in one process ("guided")."""
 
 LEAST_ANSWERED = 10_000
 """What the running system has to answer in one run of `make fuzz`."""

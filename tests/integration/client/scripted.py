@@ -163,6 +163,11 @@ def delta(seq: int, tokens: Sequence[str], index: int = 0) -> pb.GenerateStreamR
     )
 
 
+def cut_off(seq: int) -> pb.GenerateStreamResponse:
+    """The gateway has lost the queue."""
+    return pb.GenerateStreamResponse(seq=seq, keepalive=gen.KeepAlive(queue_unreachable=True))
+
+
 def flush(seq: int, text: str, index: int = 0) -> pb.GenerateStreamResponse:
     """Text that was held back and comes without tokens."""
     return pb.GenerateStreamResponse(seq=seq, delta=gen.Delta(index=index, text=text))

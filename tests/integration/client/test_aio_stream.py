@@ -1,9 +1,13 @@
 """The asyncio client's streams: the same properties as the sync client's, and no leaks."""
 
 import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
+from google.rpc.error_details_pb2 import ErrorInfo
 
 from headrace.client import (
     AsyncClient,
@@ -20,6 +24,7 @@ from tests.integration.client.scripted import (
     ScriptedServer,
     accepted,
     answer,
+    cut_off,
     delta,
     fail,
     finish,
@@ -74,6 +79,78 @@ async def test_a_stream_moves_to_another_gateway(script: Script, server: Scripte
             assert [text async for text in texts] == ["b"]
     finally:
         await asyncio.to_thread(second.stop)
+
+
+@pytest.fixture
+def other() -> Iterator[ScriptedServer]:
+    """A second gateway."""
+    server = ScriptedServer(Script())
+    yield server
+    server.stop()
+
+
+async def test_a_gateway_that_lost_the_queue_is_left(
+    script: Script, server: ScriptedServer, other: ScriptedServer
+) -> None:
+    """It is left once another one follows the request, without gap or repeat."""
+    script.on(
+        "GenerateStream", hang_after([accepted(), delta(0, ["a"]), flush(1, "b"), cut_off(1)])
+    )
+    other.script.on(
+        "Attach", stream([accepted(), flush(1, "bc"), delta(1, ["d"]), finish(2)], attach=True)
+    )
+    async with AsyncClient([server.target, other.target], timeout_s=60) as client:
+        tokens = client.stream("x", model="tiny")
+        assert "".join([text async for text in tokens.texts()]) == "abcd"
+        assert await asyncio.to_thread(script.ended["GenerateStream"].wait, 60)
+    [asked] = other.script.of("Attach")
+    assert (asked.request.request_id, asked.request.from_seq) == (REQUEST_ID, 1)
+
+
+async def test_a_stream_stays_where_nobody_else_reaches_the_queue(
+    script: Script, server: ScriptedServer, other: ScriptedServer
+) -> None:
+    """A refusal elsewhere harms nothing: the stream goes on where it is."""
+    script.on("GenerateStream", stream([accepted(), cut_off(0), delta(0, ["a"]), finish(1)]))
+    away = [ErrorInfo(reason="QUEUE_UNAVAILABLE", domain="headrace")]
+    other.script.on("Attach", fail(grpc.StatusCode.UNAVAILABLE, "no", away))
+    async with AsyncClient([server.target, other.target], timeout_s=60) as client:
+        tokens = client.stream("x", model="tiny")
+        assert "".join([text async for text in tokens.texts()]) == "a"
+    assert len(other.script.of("Attach")) == 1
+    assert not script.of("Attach")
+
+
+@pytest.mark.parametrize("how", ["closed", "cancelled"])
+async def test_leaving_ends_the_look_for_another_gateway(
+    script: Script, server: ScriptedServer, other: ScriptedServer, how: str
+) -> None:
+    """Closed by another task, or its reader cancelled, while it tries the second gateway: both are left."""
+    script.on("GenerateStream", hang_after([accepted(), cut_off(0)]))
+    is_asked = threading.Event()
+
+    def hang(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        is_asked.set()
+        return hang_after([])(request, context)
+
+    other.script.on("Attach", hang)
+    async with AsyncClient([server.target, other.target], timeout_s=60) as client:
+        tokens = client.stream("x", model="tiny")
+
+        async def read() -> None:
+            async for _ in tokens:
+                pass
+
+        reader = asyncio.create_task(read())
+        assert await asyncio.to_thread(is_asked.wait, 60)
+        if how == "closed":
+            tokens.close()
+        else:
+            reader.cancel()
+        [ended] = await asyncio.gather(reader, return_exceptions=True)
+        assert isinstance(ended, asyncio.CancelledError if how == "cancelled" else Cancelled)
+        assert await asyncio.to_thread(script.ended["GenerateStream"].wait, 60)
+        assert await asyncio.to_thread(other.script.ended["Attach"].wait, 60)
 
 
 async def test_attempts_are_bounded(script: Script, server: ScriptedServer) -> None:

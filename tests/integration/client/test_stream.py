@@ -1,5 +1,7 @@
 """The sync client's streams: order, continuation, cancellation, deadlines."""
 
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -18,6 +20,7 @@ from tests.integration.client.scripted import (
     Script,
     ScriptedServer,
     accepted,
+    cut_off,
     delta,
     fail,
     finish,
@@ -27,6 +30,7 @@ from tests.integration.client.scripted import (
 )
 
 pytestmark = pytest.mark.integration
+QUEUE_AWAY = [ErrorInfo(reason="QUEUE_UNAVAILABLE", domain="headrace")]
 FAST = ReattachPolicy(max_attempts=3, first_pause_s=0.001, longest_pause_s=0.002)
 
 
@@ -94,6 +98,107 @@ def test_a_stream_moves_to_another_gateway(script: Script, server: ScriptedServe
             assert "".join(texts) == "b"
     finally:
         second.stop()
+
+
+@pytest.fixture
+def other() -> Iterator[ScriptedServer]:
+    """A second gateway."""
+    server = ScriptedServer(Script())
+    yield server
+    server.stop()
+
+
+def test_a_gateway_that_lost_the_queue_is_left(
+    script: Script, server: ScriptedServer, other: ScriptedServer
+) -> None:
+    """It is left once another one follows the request, without gap or repeat, and new calls go there too."""
+    script.on(
+        "GenerateStream", hang_after([accepted(), delta(0, ["a"]), flush(1, "b"), cut_off(1)])
+    )
+    other.script.on(
+        "Attach", stream([accepted(), flush(1, "bc"), delta(1, ["d"]), finish(2)], attach=True)
+    )
+    other.script.on("GenerateStream", stream([accepted(), delta(0, ["e"]), finish(1)]))
+    with Client([server.target, other.target], timeout_s=60) as client:
+        tokens = client.stream("x", model="tiny")
+        told: list[str] = []
+        tokens.on_break = lambda error: told.append(error.reason)
+        assert "".join(tokens.texts()) == "abcd"
+        assert told == ["QUEUE_UNAVAILABLE"]
+        assert script.ended["GenerateStream"].wait(60)
+        [asked] = other.script.of("Attach")
+        assert (asked.request.request_id, asked.request.from_seq) == (REQUEST_ID, 1)
+        assert "".join(client.stream("x", model="tiny").texts()) == "e"
+
+
+def test_a_stream_stays_where_nobody_else_reaches_the_queue(
+    script: Script, server: ScriptedServer, other: ScriptedServer
+) -> None:
+    """A refusal elsewhere harms nothing: the stream goes on where it is, and what is new there is delivered."""
+    go_on = threading.Event()
+
+    def behave(_request: Any, _context: grpc.ServicerContext) -> Iterator[Any]:
+        yield from [accepted(), flush(0, "b"), cut_off(0)]
+        assert go_on.wait(60)
+        yield from [flush(0, "b"), delta(0, ["c"]), finish(1)]
+
+    def refuse(request: Any, context: grpc.ServicerContext) -> None:
+        go_on.set()
+        fail(grpc.StatusCode.UNAVAILABLE, "no", QUEUE_AWAY)(request, context)
+
+    script.on("GenerateStream", behave)
+    other.script.on("Attach", refuse)
+    with Client([server.target, other.target], timeout_s=60) as client:
+        assert "".join(client.stream("x", model="tiny").texts()) == "bbc"
+    assert len(other.script.of("Attach")) == 1
+    assert not script.of("Attach")
+
+
+@pytest.mark.parametrize("why", ["one target", "switched off"])
+def test_a_stream_that_may_not_go_elsewhere_stays(
+    script: Script, server: ScriptedServer, other: ScriptedServer, why: str
+) -> None:
+    """What the gateway says about the queue is passed on, and nothing else happens."""
+    script.on("GenerateStream", stream([accepted(), cut_off(0), delta(0, ["a"]), finish(1)]))
+    targets = [server.target] if why == "one target" else [server.target, other.target]
+    with Client(targets, timeout_s=60) as client:
+        events = list(client.stream("x", model="tiny", reattach=why == "one target"))
+    assert sum(event.keepalive.queue_unreachable for event in events) == 1
+    assert not other.script.seen
+
+
+def test_closing_ends_the_look_for_another_gateway(
+    script: Script, server: ScriptedServer, other: ScriptedServer
+) -> None:
+    """A stream that is closed from another thread while it tries the second gateway leaves both."""
+    script.on("GenerateStream", hang_after([accepted(), cut_off(0)]))
+    is_asked = threading.Event()
+
+    def hang(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        is_asked.set()
+        return hang_after([])(request, context)
+
+    other.script.on("Attach", hang)
+    with Client([server.target, other.target], timeout_s=60) as client:
+        tokens = client.stream("x", model="tiny")
+        reader = threading.Thread(target=lambda: list(tokens))
+        reader.start()
+        assert is_asked.wait(60)
+        tokens.close()
+        reader.join(60)
+        assert not reader.is_alive()
+        assert script.ended["GenerateStream"].wait(60)
+        assert other.script.ended["Attach"].wait(60)
+
+
+def test_a_queue_that_is_away_is_waited_for(client: Client, script: Script) -> None:
+    """Answers of a gateway that lives use up no attempt, however many they are."""
+    script.on("GenerateStream", stream([accepted()], grpc.StatusCode.UNAVAILABLE))
+    away = fail(grpc.StatusCode.UNAVAILABLE, "no", QUEUE_AWAY)
+    rest = stream([accepted(), delta(0, ["a"]), finish(1)], attach=True)
+    script.on("Attach", *[away] * 10, rest)
+    assert "".join(client.stream("x", model="tiny", reattach=FAST).texts()) == "a"
+    assert len(script.of("Attach")) == 11
 
 
 def test_a_stream_outlives_a_restart_of_its_gateway(

@@ -6,11 +6,15 @@ from hypothesis import strategies as st
 
 from common.grpc_options import public_server_options
 from common.lengths import LENGTHS
+from common.streams.node import queue_unavailable
 from headrace.client.connection import Targets, call_timeout_s, channel_options
 from headrace.client.errors import HeadraceError
 from headrace.client.reattach import Reattach, ReattachPolicy
 
 GONE = HeadraceError("", code="UNAVAILABLE")
+CUT_OFF = HeadraceError(
+    "", code="UNAVAILABLE", reason=queue_unavailable().reason, retry_after_s=1.0
+)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,19 @@ def test_little_time_is_used() -> None:
     spent = Reattach(ReattachPolicy(max_attempts=0))
     assert spent.next_pause_s(GONE, 0.001) is None
     assert not spent.lacked_time
+
+
+def test_a_gateway_that_waits_for_the_queue_is_asked_for_as_long_as_there_is_time() -> None:
+    """It uses up nothing that is meant for gateways that are gone, and begins their count anew; advice and time hold."""
+    reattach = Reattach(ReattachPolicy(max_attempts=2))
+    for _ in range(100):
+        assert reattach.next_pause_s(GONE, None) is not None
+        pause_s = reattach.next_pause_s(CUT_OFF, None)
+        assert pause_s is not None
+        assert 1.0 <= pause_s <= ReattachPolicy().longest_pause_s
+    assert reattach.next_pause_s(CUT_OFF, 0.9) is None
+    assert reattach.lacked_time
+    assert Reattach.of(False).next_pause_s(CUT_OFF, None) is None
 
 
 def test_off_is_off() -> None:

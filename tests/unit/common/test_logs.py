@@ -118,6 +118,14 @@ def test_the_level_changes_at_run_time_for_loggers_in_use(stream):
     assert [line["event"] for line in lines(stream)] == ["written"]
 
 
+def test_what_clients_make_the_library_complain_of_is_said_once(stream):
+    """A header that is no text costs no line for each call, whatever bytes it has."""
+    configure_logs("gateway", stream=stream)
+    for number in range(100):
+        logging.getLogger("grpc._cython.cygrpc").error("Invalid encoding on %s", bytes([number]))
+    assert [line["event"] for line in lines(stream)] == ["Invalid encoding on b'\\x00'"]
+
+
 def test_the_console_format_is_for_people(stream):
     """No JSON, no colours where there is no terminal."""
     configure_logs("gateway", log_format=LogFormat.CONSOLE, stream=stream).info("serving", port=1)

@@ -24,9 +24,9 @@ _Response = TypeVar("_Response", bound=Message)
 class AioChannels(TargetChannels[grpc.aio.Channel]):
     """Channels of grpc.aio; each opens inside the loop."""
 
-    def inference(self) -> "InferenceServiceAsyncStub":
-        """The stub of the target in use, made once for each channel."""
-        return self._kept(InferenceServiceStub)
+    def inference(self, target: int | None = None) -> "InferenceServiceAsyncStub":
+        """The stub of a target, made once for each channel; without one, of that in use."""
+        return self._kept(InferenceServiceStub, target)
 
     def admin(self) -> "AdminServiceAsyncStub":
         """The stub of the target in use."""

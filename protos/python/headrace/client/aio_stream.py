@@ -11,6 +11,7 @@ from headrace.client.aio_channels import AioChannels
 from headrace.client.cursor import Cursor
 from headrace.client.errors import Cancelled, HeadraceError
 from headrace.client.following import Following, event_of
+from headrace.client.moving import TRIAL_S
 from headrace.client.reattach import Reattach
 from headrace.client.status import error_from_rpc
 from headrace.client.trace import TraceContext
@@ -41,12 +42,15 @@ class AsyncTokenStream(Following):
         request: pb.GenerateRequest | None,
     ) -> None:
         """Starts the call: GenerateStream with ``request``, or Attach when there is none."""
-        super().__init__(cursor, reattach, trace, timeout_s, request)
+        num_targets = len(channels.targets.addresses)
+        super().__init__(cursor, reattach, trace, timeout_s, request, num_targets)
         self._channels = channels
         self._metadata = channels.metadata(trace)
         self._closed = asyncio.Event()
         self._over = False
         self._used = 0
+        self._trial: _Call | None = None
+        self._taken_up: pb.GenerateStreamResponse | None = None
         self._call: _Call = self._begin()
 
     def __aiter__(self) -> AsyncIterator[pb.GenerateStreamResponse]:
@@ -79,7 +83,9 @@ class AsyncTokenStream(Following):
         """Leaves the stream: an unfinished request of which this is the last follower is cancelled."""
         self._over = True
         self._closed.set()
-        self._call.cancel()
+        for call in (self._call, self._trial):
+            if call is not None:
+                call.cancel()
 
     async def __aenter__(self) -> Self:
         """Closes at the end of the block."""
@@ -97,10 +103,25 @@ class AsyncTokenStream(Following):
     async def _next_event(self) -> pb.GenerateStreamResponse | None:
         """Reads once; None for what was delivered before, and at the end or after a continuation."""
         try:
-            message = await self._call.read()
+            received, self._taken_up = self._taken_up, None
+            if received is None:
+                received = await self._read(self._call)
         except grpc.aio.AioRpcError as broken:
             await self._recover(error_from_rpc(broken, self.request_id), broken)
             return None
+        if received is None:
+            self._over = True
+            self._check_end()
+            return None
+        event = self._take(received)
+        if event is not None:
+            await self._leave_if_cut_off(event)
+        return event
+
+    async def _read(self, call: _Call) -> pb.GenerateStreamResponse | None:
+        """The next event as it comes; None behind the last."""
+        try:
+            message = await call.read()
         except asyncio.CancelledError as cancelled:
             task = asyncio.current_task()
             if self._closed.is_set() and task is not None and not task.cancelling():
@@ -108,11 +129,37 @@ class AsyncTokenStream(Following):
                 raise self._closed_error() from cancelled
             raise
         if message is grpc.aio.EOF:
-            self._over = True
-            self._check_end()
             return None
         assert isinstance(message, pb.GenerateStreamResponse | pb.AttachResponse)
-        return self._take(event_of(message))
+        return event_of(message)
+
+    async def _leave_if_cut_off(self, event: pb.GenerateStreamResponse) -> None:
+        """Goes on through another gateway where this one says that it has lost the queue, and stays where none can."""
+        for target in self._others(event, self._used):
+            call = self._trial = self._attach(target, self._attach_there())
+            taken_up = await self._try(call)
+            self._trial = None
+            if taken_up is not None:
+                # Only now: the request has another follower, so that this is no hang-up of its last one.
+                self._call.cancel()
+                self._channels.note_moved(self._used, target)
+                self._call, self._used, self._taken_up = call, target, taken_up
+                self._note_moved()
+            if taken_up is not None or self._closed.is_set():
+                return
+
+    async def _try(self, call: _Call) -> pb.GenerateStreamResponse | None:
+        """The first event of a call, if that is there soon."""
+        first = None
+        try:
+            async with asyncio.timeout(TRIAL_S):
+                first = await self._read(call)
+        except (grpc.aio.AioRpcError, TimeoutError):
+            pass  # this stream goes on
+        finally:
+            if first is None:
+                call.cancel()
+        return first
 
     async def _recover(self, error: HeadraceError, cause: grpc.aio.AioRpcError) -> None:
         """Goes on where that can help; otherwise the stream is over."""
@@ -137,17 +184,12 @@ class AsyncTokenStream(Following):
 
     def _begin(self) -> _Call:
         """Where it is known that the request was accepted, it is followed."""
+        self._used = self._channels.current
         if self._request is None or self.request_id is not None:
-            return self._attach()
-        return self._generate(self._request)
+            return self._attach(self._used, self._attach_request())
+        stub = self._channels.inference(self._used)
+        return stub.GenerateStream(self._request, timeout=self._left_s(), metadata=self._metadata)
 
-    def _generate(self, request: pb.GenerateRequest) -> _Call:
-        self._used = self._channels.current
-        stub = self._channels.inference()
-        return stub.GenerateStream(request, timeout=self._left_s(), metadata=self._metadata)
-
-    def _attach(self) -> _Call:
-        self._used = self._channels.current
-        stub = self._channels.inference()
-        request = self._attach_request()
+    def _attach(self, target: int, request: pb.AttachRequest) -> _Call:
+        stub = self._channels.inference(target)
         return stub.Attach(request, timeout=self._left_s(), metadata=self._metadata)

@@ -19,9 +19,9 @@ _Response = TypeVar("_Response", bound=Message)
 class Channels(TargetChannels[grpc.Channel]):
     """Channels of grpc, for threads."""
 
-    def inference(self) -> InferenceServiceStub:
-        """The stub of the target in use, made once for each channel."""
-        return self._kept(InferenceServiceStub)
+    def inference(self, target: int | None = None) -> InferenceServiceStub:
+        """The stub of a target, made once for each channel; without one, of that in use."""
+        return self._kept(InferenceServiceStub, target)
 
     def admin(self) -> AdminServiceStub:
         """The stub of the target in use."""

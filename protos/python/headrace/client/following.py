@@ -1,15 +1,24 @@
 """What a stream knows and decides, whether threads or asyncio read it: facts, deadline, continuation."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from headrace.client.connection import call_timeout_s
 from headrace.client.cursor import Cursor
-from headrace.client.errors import DeadlineExceeded, HeadraceError, InternalFailure
-from headrace.client.reattach import Reattach
+from headrace.client.errors import (
+    DeadlineExceeded,
+    HeadraceError,
+    InternalFailure,
+    Unavailable,
+)
+from headrace.client.moving import Moving
+from headrace.client.reattach import CUT_OFF, Reattach
 from headrace.client.trace import TraceContext
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_service_pb2 as pb
+
+# No request lives longer: whoever waits for the queue to come back need not wait beyond it.
+_LONGEST_LIFE_S = 15 * 60.0
 
 
 class Following:
@@ -22,16 +31,18 @@ class Following:
         trace: TraceContext,
         timeout_s: float | None,
         request: pb.GenerateRequest | None,
+        num_targets: int,
     ) -> None:
         """The time runs from now, over all calls that the stream may need."""
         self.trace = trace
         self.on_break: Callable[[HeadraceError], object] | None = None
-        """Called with what broke the stream, each time before it is continued."""
+        """Called with what broke the stream, each time before it is continued, or made another gateway continue it."""
         self._request = request
         self._cursor = cursor
         self._reattach = reattach
-        wait_s = call_timeout_s(timeout_s)
-        self._deadline = None if wait_s is None else time.monotonic() + wait_s
+        self._moving = Moving(1 if reattach.is_off else num_targets)
+        wait_s, self._began_s = call_timeout_s(timeout_s), time.monotonic()
+        self._deadline = None if wait_s is None else self._began_s + wait_s
 
     @property
     def request_id(self) -> str | None:
@@ -77,13 +88,39 @@ class Following:
         new = self._cursor.take(event)
         if new is not None and new.WhichOneof("event") in ("delta", "finish"):
             self._reattach.progressed()
+            self._moving.progressed()
         return new
+
+    def _others(self, event: pb.GenerateStreamResponse, used: int) -> Sequence[int]:
+        """The targets that may follow the request in the place of ``used``, where that is cut off from it."""
+        return self._moving.others(event, used, time.monotonic())
+
+    def _note_moved(self) -> None:
+        """Another gateway takes this stream up."""
+        self._cursor.reattached()
+        if self.on_break is not None:
+            self.on_break(
+                Unavailable(
+                    "the gateway has lost the queue, and is left for another one",
+                    code="UNAVAILABLE",
+                    reason=CUT_OFF,
+                    request_id=self.request_id,
+                )
+            )
+
+    def _attach_there(self) -> pb.AttachRequest:
+        """The call that may take this stream up elsewhere, while it goes on here."""
+        assert self._cursor.request_id is not None
+        return pb.AttachRequest(request_id=self._cursor.request_id, from_seq=self._cursor.next_seq)
 
     def _pause_s(self, error: HeadraceError) -> float | None:
         """The pause before going on after ``error``; None when the error is final."""
         if self._cursor.request_id is None and not self._is_repeatable(error):
             return None
-        pause_s = self._reattach.next_pause_s(error, self._left_s())
+        left_s = self._left_s()
+        if left_s is None and error.reason == CUT_OFF:
+            left_s = max(0.0, self._began_s + _LONGEST_LIFE_S - time.monotonic())
+        pause_s = self._reattach.next_pause_s(error, left_s)
         if pause_s is not None and self.on_break is not None:
             self.on_break(error)
         return pause_s
@@ -106,9 +143,8 @@ class Following:
 
     def _attach_request(self) -> pb.AttachRequest:
         """The call that continues this stream."""
-        assert self._cursor.request_id is not None
         self._cursor.reattached()
-        return pb.AttachRequest(request_id=self._cursor.request_id, from_seq=self._cursor.next_seq)
+        return self._attach_there()
 
     def _check_end(self) -> None:
         """A stream that ends without saying so has lost its end."""

@@ -16,13 +16,19 @@ _TRANSPORT_CODES = frozenset({"CANCELLED", "INTERNAL", "UNKNOWN"})
 # The queue itself lost the request, or it has failed for want of a worker: only a new request can help.
 _ENDED = frozenset({"REQUEST_LOST", "NO_WORKER", "NO_EQUAL_WORKER", "REVISION_LEFT"})
 
+# A gateway that lives, and cannot reach the queue: the request is safe there, and is found again when the queue is.
+CUT_OFF = "QUEUE_UNAVAILABLE"
+
 # A call that has less than this left ends before anybody has read it.
 _TOO_LITTLE_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class ReattachPolicy:
-    """How hard to try. The defaults give a gateway about 25 seconds to come back."""
+    """How hard to try. The defaults give a gateway about 25 seconds to come back.
+
+    A gateway that answers, and waits for the queue itself, is asked again as long as the request may live.
+    """
 
     max_attempts: int = 10
     first_pause_s: float = 0.1
@@ -42,6 +48,7 @@ class Reattach:
         """A policy of no attempts switches it off."""
         self._policy = policy
         self._attempt = 0
+        self._num_cut_off = 0
         self.lacked_time = False
         """Whether the last pause was refused for the deadline alone."""
 
@@ -52,17 +59,24 @@ class Reattach:
             return cls(wish)
         return cls(ReattachPolicy() if wish else ReattachPolicy(max_attempts=0))
 
+    @property
+    def is_off(self) -> bool:
+        """Whether the stream stays where it is, whatever happens."""
+        return self._policy.max_attempts == 0
+
     def progressed(self) -> None:
         """Something new arrived."""
-        self._attempt = 0
+        self._attempt = self._num_cut_off = 0
 
     def next_pause_s(self, error: HeadraceError, left_s: float | None) -> float | None:
         """The pause before the next attempt; None when ``error`` is the stream's end."""
         self.lacked_time = False
-        if not self._can_help(error) or self._attempt >= self._policy.max_attempts:
+        if not self._can_help(error):
             return None
-        self._attempt += 1
-        pause = self._policy.pause_s(self._attempt, random.random())  # noqa: S311
+        number = self._next_number(error)
+        if number is None:
+            return None
+        pause = self._policy.pause_s(number, random.random())  # noqa: S311
         if left_s is not None:
             # With little time left one more try costs nothing, and may find the end.
             pause = min(pause, left_s / 2)
@@ -71,6 +85,18 @@ class Reattach:
             self.lacked_time = True
             return None
         return pause
+
+    def _next_number(self, error: HeadraceError) -> int | None:
+        """Which attempt in a row it would be, which is how long it waits; None: one too many."""
+        if error.reason == CUT_OFF and not self.is_off:
+            # Somebody is there, so the count of those who are not begins anew.
+            self._attempt = 0
+            self._num_cut_off += 1
+            return self._num_cut_off
+        if self._attempt >= self._policy.max_attempts:
+            return None
+        self._attempt += 1
+        return self._attempt
 
     @staticmethod
     def _can_help(error: HeadraceError) -> bool:

@@ -11,6 +11,7 @@ from headrace.client.channels import Channels
 from headrace.client.cursor import Cursor
 from headrace.client.errors import Cancelled, HeadraceError
 from headrace.client.following import Following, event_of
+from headrace.client.moving import TRIAL_S
 from headrace.client.reattach import Reattach
 from headrace.client.status import error_from_rpc
 from headrace.client.trace import TraceContext
@@ -38,12 +39,15 @@ class TokenStream(Following):
         request: pb.GenerateRequest | None,
     ) -> None:
         """Starts the call: GenerateStream with ``request``, or Attach when there is none."""
-        super().__init__(cursor, reattach, trace, timeout_s, request)
+        num_targets = len(channels.targets.addresses)
+        super().__init__(cursor, reattach, trace, timeout_s, request, num_targets)
         self._channels = channels
         self._metadata = channels.metadata(trace)
         self._closed = threading.Event()
         self._over = False
         self._used = 0
+        self._trial: _Call | None = None
+        self._taken_up: pb.GenerateStreamResponse | None = None
         self._call: _Call = self._begin()
 
     def __iter__(self) -> Iterator[pb.GenerateStreamResponse]:
@@ -58,7 +62,7 @@ class TokenStream(Following):
         """
         while not self._over:
             try:
-                event = self._take(event_of(next(self._call)))
+                event = self._take(self._receive())
             except StopIteration:
                 self._over = True
                 self._check_end()
@@ -69,6 +73,7 @@ class TokenStream(Following):
                 raise
             else:
                 if event is not None:
+                    self._leave_if_cut_off(event)
                     return event
         raise StopIteration
 
@@ -82,7 +87,9 @@ class TokenStream(Following):
         """Leaves the stream: an unfinished request of which this is the last follower is cancelled."""
         self._over = True
         self._closed.set()
-        self._call.cancel()
+        for call in (self._call, self._trial):
+            if call is not None:
+                call.cancel()
 
     def __enter__(self) -> Self:
         """Closes at the end of the block."""
@@ -96,6 +103,45 @@ class TokenStream(Following):
     ) -> None:
         """Closes."""
         self.close()
+
+    def _receive(self) -> pb.GenerateStreamResponse:
+        """The next event as it comes."""
+        event, self._taken_up = self._taken_up, None
+        return event_of(next(self._call)) if event is None else event
+
+    def _leave_if_cut_off(self, event: pb.GenerateStreamResponse) -> None:
+        """Goes on through another gateway where this one says that it has lost the queue, and stays where none can."""
+        for target in self._others(event, self._used):
+            call = self._trial = self._attach(target, self._attach_there())
+            taken_up = self._try(call)
+            if taken_up is not None:
+                # Only now: the request has another follower, so that this is no hang-up of its last one.
+                self._call.cancel()
+                self._channels.note_moved(self._used, target)
+                self._call, self._used, self._taken_up = call, target, taken_up
+                self._note_moved()
+            self._trial = None
+            if self._closed.is_set():
+                self._call.cancel()
+            if taken_up is not None or self._closed.is_set():
+                return
+
+    def _try(self, call: _Call) -> pb.GenerateStreamResponse | None:
+        """The first event of a call, if that is there soon."""
+        first = None
+        timer = threading.Timer(TRIAL_S, call.cancel)
+        timer.daemon = True
+        timer.start()
+        try:
+            if not self._closed.is_set():
+                first = event_of(next(call))
+        except (grpc.RpcError, StopIteration):
+            pass  # this stream goes on
+        finally:
+            timer.cancel()
+            if first is None:
+                call.cancel()
+        return first
 
     def _recover(self, error: HeadraceError, cause: grpc.RpcError) -> None:
         """Goes on where that can help; otherwise the stream is over."""
@@ -118,16 +164,12 @@ class TokenStream(Following):
 
     def _begin(self) -> _Call:
         """Where it is known that the request was accepted, it is followed."""
+        self._used = self._channels.current
         if self._request is None or self.request_id is not None:
-            return self._attach()
-        return self._generate(self._request)
+            return self._attach(self._used, self._attach_request())
+        stub = self._channels.inference(self._used)
+        return stub.GenerateStream(self._request, timeout=self._left_s(), metadata=self._metadata)
 
-    def _generate(self, request: pb.GenerateRequest) -> _Call:
-        self._used = self._channels.current
-        stub = self._channels.inference()
-        return stub.GenerateStream(request, timeout=self._left_s(), metadata=self._metadata)
-
-    def _attach(self) -> _Call:
-        self._used = self._channels.current
-        stub = self._channels.inference()
-        return stub.Attach(self._attach_request(), timeout=self._left_s(), metadata=self._metadata)
+    def _attach(self, target: int, request: pb.AttachRequest) -> _Call:
+        stub = self._channels.inference(target)
+        return stub.Attach(request, timeout=self._left_s(), metadata=self._metadata)

@@ -47,8 +47,14 @@ class TargetChannels(ABC, Generic[_Channel]):
                 if self.current == used:
                     self.current = self.targets.after(used)
 
-    def _channel(self) -> _Channel:
-        """The channel of the target in use.
+    def note_moved(self, used: int, to: int) -> None:
+        """A stream left target ``used``, which has lost the queue, for one that has not: so do the next calls."""
+        with self._lock:
+            if self.current == used:
+                self.current = to
+
+    def _channel(self, target: int | None = None) -> _Channel:
+        """The channel of a target; without one, of that in use.
 
         Raises:
             RuntimeError: the client is closed.
@@ -56,13 +62,14 @@ class TargetChannels(ABC, Generic[_Channel]):
         with self._lock:
             if self._closed:
                 raise RuntimeError("the client is closed")
-            if self.current not in self._open:
-                self._open[self.current] = self._new(self.targets.addresses[self.current])
-            return self._open[self.current]
+            index = self.current if target is None else target
+            if index not in self._open:
+                self._open[index] = self._new(self.targets.addresses[index])
+            return self._open[index]
 
-    def _kept(self, make: Callable[[_Channel], object]) -> Any:
-        """The stub of the target in use; ``make`` is always the same. Making one costs a good part of a call."""
-        channel = self._channel()
+    def _kept(self, make: Callable[[_Channel], object], target: int | None = None) -> Any:
+        """The stub of a target; ``make`` is always the same. Making one costs a good part of a call."""
+        channel = self._channel(target)
         if channel not in self._stubs:
             self._stubs[channel] = make(channel)
         return self._stubs[channel]

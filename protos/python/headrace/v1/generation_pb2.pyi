@@ -987,19 +987,25 @@ class KeepAlive(_message.Message):
 
     STATUS_FIELD_NUMBER: _builtins.int
     QUEUE_POSITION_FIELD_NUMBER: _builtins.int
+    QUEUE_UNREACHABLE_FIELD_NUMBER: _builtins.int
     status: Global___RequestStatus.ValueType
     """Where the request is."""
     queue_position: _builtins.int
     """Requests ahead of it, while queued and known."""
+    queue_unreachable: _builtins.bool
+    """The gateway has lost the queue. The request goes on, and this stream with it once the queue is back; but where others
+    reach the queue, the request is soon taken for one that nobody follows: who knows another gateway should attach there.
+    """
     def __init__(
         self,
         *,
         status: Global___RequestStatus.ValueType = ...,
         queue_position: _builtins.int | None = ...,
+        queue_unreachable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "queue_position", b"queue_position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "queue_position", b"queue_position", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "queue_position", b"queue_position", "queue_unreachable", b"queue_unreachable", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_position: _TypeAlias = _typing.Literal["queue_position"]  # noqa: Y015
     _WhichOneofArgType__queue_position: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position"]  # noqa: Y015
