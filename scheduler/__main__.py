@@ -3,6 +3,10 @@
 import os
 import sys
 
+# gRPC's core writes to stderr by itself, past redaction, what peers tell it: lines of their making would look like ours.
+# It reads this when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 from common.server import run_service
 from common.settings import settings_or_exit
 from scheduler.serve import serve

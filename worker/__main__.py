@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+# gRPC's core writes to stderr by itself, past redaction, what peers tell it: lines of their making would look like ours.
+# It reads this when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 from common.clock import monotonic_s
 from common.content_filter import CAPABILITY as OUTPUT_FILTER
 from common.content_filter import ContentFilter

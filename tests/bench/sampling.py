@@ -34,10 +34,15 @@ KINDS: dict[str, dict[str, float]] = {
     "top-k 50, top-p 0.9": {"top_k": 50, "top_p": 0.9},
     "min-p 0.05": {"min_p": 0.05},
     "typical 0.9": {"typical_p": 0.9},
+    "greedy, log probabilities": {"temperature": 0.0},
+    "greedy, 20 alternatives": {"temperature": 0.0},
 }
+NUM_TOP = {"greedy, log probabilities": 0, "greedy, 20 alternatives": 20}
 
 
-def draws(prompts: list[list[int]], params: dict[str, float]) -> list[Draw]:
+def draws(
+    prompts: list[list[int]], params: dict[str, float], num_top: int | None = None
+) -> list[Draw]:
     """One for each prompt, by its own seed."""
     made = []
     for seed, prompt in enumerate(prompts):
@@ -46,7 +51,7 @@ def draws(prompts: list[list[int]], params: dict[str, float]) -> list[Draw]:
         if seen is not None:
             for token_id in prompt[:64]:
                 seen.add(token_id)
-        made.append(Draw(sampling, 0, len(prompt), seen=seen))
+        made.append(Draw(sampling, 0, len(prompt), seen=seen, num_top=num_top))
     return made
 
 
@@ -71,7 +76,7 @@ def main() -> None:
     ]
     steps: list[float] = []
     times: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    wanted = {kind: draws(prompts, params) for kind, params in KINDS.items()}
+    wanted = {kind: draws(prompts, params, NUM_TOP.get(kind)) for kind, params in KINDS.items()}
     for _ in range(options.repeats):
         for kind in KINDS:
             began = time.perf_counter()

@@ -1,6 +1,7 @@
 """Frames of every kind on gRPC's port, which no client's library would send: the connection ends, and nobody else's does."""
 
 import contextlib
+import json
 import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ from tests.support.time_scale import scaled
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(scaled(1800))]
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, CONTINUATION = 0, 1, 3, 4, 6, 7, 9
 END_STREAM, END_HEADERS = 1, 4
 RESETS = 20_000
 _MAX_GROWTH_MB = 128.0
@@ -55,6 +56,7 @@ GOOD = [
     frame(HEADERS, END_HEADERS, 1, header_block()),
     frame(DATA, END_STREAM, 1, ASKED),
     frame(PING, 0, 0, b"12345678"),
+    frame(GOAWAY, 0, 0, bytes(8) + b"\nbye\n"),
     frame(CONTINUATION, END_HEADERS, 1, header_block()[20:]),
     frame(HEADERS, 0, 3, header_block()[:20]),
     frame(HEADERS, END_HEADERS, 5, header_block((b"grpc-timeout", b"1S"), (b"X", b"\xff\x00"))),
@@ -112,6 +114,17 @@ def test_any_bytes(stack: Stack, channel: grpc.Channel, data: bytes, first: byte
     """Instead of HTTP/2, and behind its beginning."""
     send(stack, first + data)
     assert is_served(channel)
+
+
+def test_nobody_else_writes_to_the_log(stack: Stack, channel: grpc.Channel) -> None:
+    """What a peer says at its leaving makes no line, whatever it looks like."""
+    said = b'x\n{"event": "forged", "level": "info"}\n'
+    send(stack, FIRST + frame(GOAWAY, 0, 0, bytes(4) + (7).to_bytes(4) + said))
+    assert is_served(channel)
+    (gateway,) = stack.gateways
+    events = [json.loads(line)["event"] for line in gateway.log.splitlines()]
+    assert "serving" in events
+    assert "forged" not in events
 
 
 @given(sent=st.lists(frames(), min_size=1, max_size=12))

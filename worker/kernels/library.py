@@ -21,6 +21,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "hk_run": (_INT, [_POINTER, ctypes.POINTER(Model), ctypes.POINTER(Step)]),
     "hk_sample": (None, [_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER]),
     "hk_find_broken": (_INT, [_POINTER, _POINTER, _INT, _INT, _POINTER]),
+    "hk_score_rows": (None, [_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER, _INT, _POINTER]),
     "hk_sample_scratch": (ctypes.c_int64, [_INT]),
     "hk_part_times": (None, [_POINTER, _POINTER]),
     "hk_pack_int8": (None, [_POINTER, _INT, _INT, _POINTER]),

@@ -3,7 +3,7 @@
 import ctypes
 from enum import IntEnum
 
-ABI = 5
+ABI = 6
 """Equals HK_ABI of the header; a library with another number was built from other sources."""
 
 

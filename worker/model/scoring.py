@@ -21,7 +21,6 @@ from worker.engine.runner import (
     checked,
 )
 from worker.sampling.sampler import DrawTokens, sample
-from worker.sampling.scores import scores
 
 MOST_SCORED = 64
 """Tokens whose logits are held at once for one row."""
@@ -40,7 +39,7 @@ def run_rows(
         while len(row.targets) > MOST_SCORED:
             piece, row = _split(row)
             found = logits_after([piece], range(MOST_SCORED))
-            early.setdefault(index, []).extend(_target_scores(piece, found))
+            early.setdefault(index, []).extend(_target_scores(piece, found, draw_tokens))
         shared[index] = row
     return _run_shared(shared, logits_after, draw_tokens, early)
 
@@ -70,7 +69,10 @@ def _run_shared(
         if row.inject_nan and middle < end:
             logits[middle] = float("nan")
     scored = {
-        index: (*early.get(index, ()), *_target_scores(row, logits[slice(*lines[index][:2])]))
+        index: (
+            *early.get(index, ()),
+            *_target_scores(row, logits[slice(*lines[index][:2])], draw_tokens),
+        )
         for index, row in enumerate(rows)
         if row.targets
     }
@@ -93,8 +95,8 @@ def _with_guesses(row: Row) -> Row:
     return replace(row, token_ids=[*row.token_ids, *row.guesses]) if row.guesses else row
 
 
-def _target_scores(row: Row, logits: torch.Tensor) -> list[TokenScores]:
-    return scores(logits, row.targets, [row.num_top] * len(row.targets))
+def _target_scores(row: Row, logits: torch.Tensor, draw_tokens: DrawTokens) -> list[TokenScores]:
+    return draw_tokens.scores(logits, row.targets, [row.num_top] * len(row.targets))
 
 
 def _split(row: Row) -> tuple[Row, Row]:

@@ -1,4 +1,4 @@
-"""Filters and draws by the compiled kernels: each row by itself, all its steps in one go, so that it stays in a cache."""
+"""Filters, draws and scores by the compiled kernels: each row by itself, all its steps in one go, so that it stays in a cache."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from common.domain import SamplingParams
-from worker.engine.runner import Draw
+from worker.engine.runner import Draw, TokenScores
 from worker.kernels.arrays import Array, zeros
 from worker.kernels.library import KernelsMissing, instruction_sets, load
 from worker.sampling.uniform import uniforms_of
@@ -25,6 +25,8 @@ _DRAW = np.dtype(
     align=True,
 )
 """``hk_draw`` of ``headrace_kernels.h``."""
+_SCORE = np.dtype([("mass", np.float64), ("peak", np.float32), ("num_top", np.int32)], align=True)
+"""``hk_score``."""
 _COLDEST = float(np.finfo(np.float32).tiny)
 _HOTTEST = float(np.finfo(np.float32).max)
 _MOST_TOP_K = np.iinfo(np.int32).max
@@ -86,22 +88,57 @@ class KernelDraw:
     def __call__(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
         """A token for each row of adjusted ``logits``, none of them NaN or +infinity; -1 where all are -inf."""
         logits = _readable(logits)
-        vocab = logits.shape[-1]
-        size = self._library.hk_sample_scratch(vocab)
-        size *= self._library.hk_engine_threads(self._owner.engine)
-        if len(self._scratch) < size:
-            self._scratch = zeros((size,), np.float32)
         wanted = _wanted(draws)
         self._library.hk_sample(
             self._owner.engine,
             logits.data_ptr(),
             len(draws),
-            vocab,
+            logits.shape[-1],
             wanted.ctypes.data,
-            self._scratch.ctypes.data,
+            self._scratch_for(logits.shape[-1]),
         )
         tokens: list[int] = wanted["token"].tolist()
         return tokens
+
+    def scores(
+        self, logits: torch.Tensor, token_ids: Sequence[int], num_top: Sequence[int]
+    ) -> list[TokenScores]:
+        """As ``worker.sampling.scores.scores``."""
+        if not token_ids:
+            return []
+        logits = _readable(logits.float())
+        rows, vocab = logits.shape
+        found = np.array([(0.0, 0.0, min(count, vocab)) for count in num_top], _SCORE)
+        top = np.zeros((rows, max(1, *found["num_top"].tolist())), np.int32)
+        self._library.hk_score_rows(
+            self._owner.engine,
+            logits.data_ptr(),
+            rows,
+            vocab,
+            found.ctypes.data,
+            top.ctypes.data,
+            top.shape[1],
+            self._scratch_for(vocab),
+        )
+        values, norms = logits.numpy(), found["peak"] + np.log(found["mass"])
+        lines = np.arange(rows)
+        logprobs = (values[lines, token_ids] - norms).tolist()
+        best = (values[lines[:, None], top] - norms[:, None]).tolist()
+        return [
+            TokenScores(
+                logprobs[row],
+                tuple(zip(top[row, :count].tolist(), best[row][:count], strict=True)),
+            )
+            for row, count in enumerate(found["num_top"].tolist())
+        ]
+
+    def _scratch_for(self, vocab: int) -> int:
+        """Address of memory for the work of all threads on rows of this length."""
+        size = self._library.hk_sample_scratch(vocab)
+        size *= self._library.hk_engine_threads(self._owner.engine)
+        if len(self._scratch) < size:
+            self._scratch = zeros((size,), np.float32)
+        return self._scratch.ctypes.data
 
 
 def _readable(logits: torch.Tensor) -> torch.Tensor:

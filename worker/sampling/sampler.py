@@ -8,7 +8,7 @@ logits [rows, vocabulary]
   4 draw      temperature 0 takes the largest; else temperature, top-k, top-p, min-p, typical and one uniform number a
               row, by (seed, choice, position); a row that may draw nothing fails here, alone
 
-Step 4 is a kernel's where there are kernels (``kernel_draw``), else torch's (``torch_draw``).
+What reads whole rows is done by kernels where there are kernels (``kernel_draw``), else by torch (``torch_draw``).
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,13 @@ from typing import Protocol
 
 import torch
 
-from worker.engine.runner import DEAD_END, NUMERIC, Draw, Drawn, RowFailed
+from worker.engine.runner import DEAD_END, NUMERIC, Draw, Drawn, RowFailed, TokenScores
 from worker.sampling.adjust import adjust, is_adjusted
-from worker.sampling.scores import scores
 from worker.sampling.torch_draw import draw_by_torch
 
 
 class DrawTokens(Protocol):
-    """Steps 1 and 4."""
+    """Whoever reads whole rows of logits: steps 1 and 4, and the log probabilities of what was kept."""
 
     @property
     def only_reads(self) -> bool:
@@ -37,6 +36,12 @@ class DrawTokens(Protocol):
 
     def __call__(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
         """A token for each row of adjusted logits; -1 where all of a row are -inf."""
+        ...
+
+    def scores(
+        self, logits: torch.Tensor, token_ids: Sequence[int], num_top: Sequence[int]
+    ) -> list[TokenScores]:
+        """Of each row its token's log probability and the ``num_top`` likeliest, see ``scores``."""
         ...
 
 
@@ -62,7 +67,8 @@ def sample(
     failed |= {row: RowFailed(NUMERIC, "the model's output is not a number") for row in broken}
     # A row that failed has no token; any will do in its place.
     chosen = [max(drawn[row], 0) for row in raw.rows]
-    of_row = dict(zip(raw.rows, scores(raw.logits, chosen, raw.num_top), strict=True))
+    found = draw_tokens.scores(raw.logits, chosen, raw.num_top)
+    of_row = dict(zip(raw.rows, found, strict=True))
     return [failed.get(row) or Drawn(token, of_row.get(row)) for row, token in enumerate(drawn)]
 
 

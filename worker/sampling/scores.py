@@ -21,6 +21,7 @@ def scores(
     """
     if not token_ids:
         return []
+    num_top = [min(count, logits.shape[-1]) for count in num_top]
     # Looking for the likeliest is many small operations, which all rows share.
     in_parts = logits.device.type == "cpu" and not any(num_top)
     at_once = _ROWS_IN_CACHE if in_parts else len(token_ids)

@@ -10,9 +10,10 @@ from enum import Enum
 import torch
 
 from common.domain import SamplingParams
-from worker.engine.runner import Draw
+from worker.engine.runner import Draw, TokenScores
 from worker.sampling import filters
 from worker.sampling.blocks import SIZE, cut, taken, totals
+from worker.sampling.scores import scores
 from worker.sampling.uniform import uniforms_of
 
 Keep = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -43,6 +44,12 @@ class TorchDraw:
         tokens[stuck] = -1
         drawn: list[int] = tokens.tolist()
         return drawn
+
+    def scores(
+        self, logits: torch.Tensor, token_ids: Sequence[int], num_top: Sequence[int]
+    ) -> list[TokenScores]:
+        """As ``worker.sampling.scores.scores``."""
+        return scores(logits, token_ids, num_top)
 
 
 draw_by_torch = TorchDraw()

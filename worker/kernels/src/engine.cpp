@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <new>
 
 using namespace hk;
 
@@ -385,7 +386,11 @@ int32_t hk_run(hk_engine* e, const hk_model* model, const hk_step* step) {
   if (!reserve(e, counting.used)) return 1;
   Carver carver{e->scratch};
   const Scratch scratch = carve(carver, *model, *step);
-  Program(e, *model, *step, scratch).write();
+  try {
+    Program(e, *model, *step, scratch).write();
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
   e->run();
   return 0;
 }

@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define HK_ABI 5
+#define HK_ABI 6
 
 // Forms of weights.
 #define HK_INT8_ROWS 0
@@ -91,6 +91,13 @@ typedef struct {
   int32_t token;      // drawn; -1 where all logits are -infinity
 } hk_draw;
 
+// What the log probabilities of a row of logits are worked out from: logit - largest - log(mass).
+typedef struct {
+  double mass;      // sum of e to the power of (logit - largest)
+  float peak;       // largest
+  int32_t num_top;  // how many of the likeliest tokens are wanted, at most the vocabulary
+} hk_score;
+
 typedef struct hk_engine hk_engine;
 
 int32_t hk_abi(void);
@@ -114,6 +121,9 @@ const char* hk_part_names(void);
 // floats for each thread.
 void hk_sample(hk_engine*, const float* logits, int32_t rows, int32_t vocab, hk_draw* draws, float* scratch);
 int64_t hk_sample_scratch(int32_t vocab);
+// Fills scores [rows], and top [rows][most_top] with the likeliest tokens, best first, lower ids first among equals.
+void hk_score_rows(hk_engine*, const float* logits, int32_t rows, int32_t vocab, hk_score* scores, int32_t* top,
+                   int32_t most_top, float* scratch);
 // How many rows of logits [rows][vocab] hold NaN or an infinity; broken [rows] says which.
 int32_t hk_find_broken(hk_engine*, const float* logits, int32_t rows, int32_t vocab, int32_t* broken);
 

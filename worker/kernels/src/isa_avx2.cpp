@@ -9,9 +9,10 @@ namespace {
 #include "vec_avx2.h"
 #include "kernels.h"
 #include "sampling.h"
+#include "scoring.h"
 }  // namespace
 
 const Kernels kAvx2 = {
     embed,   norm_quantize, quantize,    matmul, rope_and_store, attention, pick,
-    gate_up, final_norm,    round_pairs, head,   sample, find_broken};
+    gate_up, final_norm,    round_pairs, head,   sample, score, find_broken};
 }  // namespace hk

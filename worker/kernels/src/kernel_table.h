@@ -20,13 +20,15 @@ struct Share {
   int32_t row, kv_head, first, last;  // tokens first <= t < last of the step
 };
 
-// Rows of logits to draw from, which threads take one by one.
+// Rows of logits to draw from, or to score, which threads take one by one.
 struct Sampling {
   const float* logits;
   hk_draw* draws;
+  hk_score* scores;
+  int32_t* top;  // [rows][most_top]
   float* scratch;
   size_t scratch_floats;  // of each thread
-  int rows, vocab;
+  int rows, vocab, most_top;
   int next;
 };
 
@@ -68,10 +70,10 @@ struct Link {
 };
 
 // Items: of matmul tiles of 32 outputs and of gate_up groups of 64, each for rows_per_item rows; of head 64 tokens of the
-// vocabulary; of attention shares; of sample threads; of find_broken rows; of the others rows_per_item rows.
+// vocabulary; of attention shares; of sample and score threads; of find_broken rows; of the others rows_per_item rows.
 struct Kernels {
   Kernel embed, norm_quantize, quantize, matmul, rope_and_store, attention, pick, gate_up, final_norm, round_pairs, head,
-      sample, find_broken;
+      sample, score, find_broken;
 };
 
 // Most (query, head) pairs in one item of attention.

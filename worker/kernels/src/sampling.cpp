@@ -1,4 +1,4 @@
-// The C interface of drawing tokens.
+// The C interface of drawing tokens and of what is said of them.
 
 #include "engine.h"
 
@@ -8,14 +8,37 @@ int64_t hk_sample_scratch(int32_t vocab) {
   return (floats + 15) / 16 * 16;
 }
 
-void hk_sample(hk_engine* e, const float* logits, int32_t rows, int32_t vocab, hk_draw* draws, float* scratch) {
-  if (rows <= 0) return;
-  hk::Sampling work{logits, draws, scratch, (size_t)hk_sample_scratch(vocab), rows, vocab, 0};
+static void by_threads(hk_engine* e, hk::Kernel kernel, hk::Sampling& work) {
+  if (work.rows <= 0) return;
+  work.scratch_floats = (size_t)hk_sample_scratch(work.vocab);
   hk::Args args{};
   args.sampling = &work;
-  const int items = rows < e->pool.threads() ? rows : e->pool.threads();
-  e->phases.assign(1, {e->kernels->sample, args, items, hk::kSample});
+  const int items = work.rows < e->pool.threads() ? work.rows : e->pool.threads();
+  e->phases.assign(1, {kernel, args, items, hk::kSample});
   e->run();
+}
+
+void hk_sample(hk_engine* e, const float* logits, int32_t rows, int32_t vocab, hk_draw* draws, float* scratch) {
+  hk::Sampling work{};
+  work.logits = logits;
+  work.draws = draws;
+  work.scratch = scratch;
+  work.rows = rows;
+  work.vocab = vocab;
+  by_threads(e, e->kernels->sample, work);
+}
+
+void hk_score_rows(hk_engine* e, const float* logits, int32_t rows, int32_t vocab, hk_score* scores, int32_t* top,
+                   int32_t most_top, float* scratch) {
+  hk::Sampling work{};
+  work.logits = logits;
+  work.scores = scores;
+  work.top = top;
+  work.most_top = most_top;
+  work.scratch = scratch;
+  work.rows = rows;
+  work.vocab = vocab;
+  by_threads(e, e->kernels->score, work);
 }
 
 int32_t hk_find_broken(hk_engine* e, const float* logits, int32_t rows, int32_t vocab, int32_t* broken) {

@@ -330,14 +330,13 @@ static int draw_token(Line& line, const hk_draw& draw) {
   return token_at(line, draw.random);
 }
 
-// An item is a thread, which takes rows until there are none.
-static void sample(const Args& a, int item) {
-  Sampling& work = *a.sampling;
+// A line over a thread's scratch memory.
+static Line line_in(const Sampling& work, int thread) {
   Line line{};
   line.vocab = work.vocab;
   line.blocks = (work.vocab + kSpan - 1) / kSpan;
   const size_t padded = (size_t)line.blocks * kSpan;
-  float* scratch = work.scratch + work.scratch_floats * item;
+  float* scratch = work.scratch + work.scratch_floats * thread;
   line.bins = reinterpret_cast<double*>(scratch);
   line.weights = scratch + kBins * 2;
   line.keys = reinterpret_cast<uint32_t*>(line.weights + padded);
@@ -345,6 +344,13 @@ static void sample(const Args& a, int item) {
   line.summits = line.weights + padded * 3;
   line.tops = line.summits + padded / kSpan;
   line.sums = line.tops + padded / kSpan;
+  return line;
+}
+
+// An item is a thread, which takes rows until there are none.
+static void sample(const Args& a, int item) {
+  Sampling& work = *a.sampling;
+  Line line = line_in(work, item);
   for (int row; (row = __atomic_fetch_add(&work.next, 1, __ATOMIC_RELAXED)) < work.rows;) {
     line.logits = work.logits + (size_t)row * work.vocab;
     work.draws[row].token = draw_token(line, work.draws[row]);
