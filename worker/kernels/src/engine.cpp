@@ -98,8 +98,9 @@ bool reserve(hk_engine* e, size_t bytes) {
   return true;
 }
 
-// From so many rows on, threads take rows instead of outputs.
-constexpr int kChainedRows = 48;
+// From so many rows for each thread on, threads take rows instead of outputs: with fewer, to read all weights for each of
+// them would cost more than it spares.
+constexpr int kLeastChainRows = 24;
 // Most rows of a chain: their numbers stay in a core's cache beside the weights that pass through it, and where another
 // process has a core for a while, the others find enough chains to take.
 constexpr int kChainRows = 40;
@@ -185,7 +186,7 @@ class Program {
     // As many chains for each thread as for any other.
     const int threads = e_->pool.threads(), rounds = (rows + threads * kChainRows - 1) / (threads * kChainRows);
     rows_per_chain_ = (rows + rounds * threads - 1) / (rounds * threads);
-    is_chained_ = rows >= kChainedRows;
+    is_chained_ = rows >= kLeastChainRows * (threads > 1 ? threads : 2);
   }
 
   // In the last layer only tokens with logits look back.
