@@ -27,9 +27,8 @@ def failure_of_end(reason: FinishReason, *, stage: str, cause: str = "") -> Fail
     match reason:
         case FinishReason.CANCELLED:
             metadata = {"cause": cause} if cause else {}
-            return failure_of(
-                Cancelled("the request was cancelled", reason="CANCELLED", metadata=metadata)
-            )
+            message = f"the request was cancelled{f': {cause}' if cause else ''}"
+            return failure_of(Cancelled(message, reason="CANCELLED", metadata=metadata))
         case FinishReason.DEADLINE:
             return failure_of(
                 DeadlineExceeded(

@@ -1,4 +1,4 @@
-"""What an idempotency key stands for: a request id, known before the request is admitted (docs/delivery.md).
+"""What an idempotency key stands for: a request id, known before the request is admitted (docs/api.md says what callers get).
 
     claim ──▶ admit (in the partition's slot) ──▶ confirm
       └─────── refused ──▶ release

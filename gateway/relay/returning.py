@@ -1,4 +1,4 @@
-"""An absence of the gateway: noticed while it lasts, and after it its clients follow their requests again.
+"""An absence of the gateway (paused, or cut off from Redis): noticed while it lasts, and then its clients follow their requests again.
 
 Paused, or cut off from Redis, for longer than its lease, a gateway comes back to requests whose leader has let its
 followers leave: nobody would know any more that clients wait here, and the requests would be cancelled under them.

@@ -1,4 +1,4 @@
-"""From a checkpoint folder to a decoder on its device, its linear layers as the settings or the checkpoint say."""
+"""From a checkpoint folder to a decoder on its device, its linear layers as the settings or the checkpoint say, and no tensor missing."""
 
 import copy
 import math

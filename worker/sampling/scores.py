@@ -1,4 +1,4 @@
-"""Log probabilities: what a model thought of a token, before anything that the request changes about its logits."""
+"""Log probabilities in plain torch (kernels: ``kernel_draw``): what a model thought of a token, before anything that the request changes about its logits."""
 
 from collections.abc import Sequence
 

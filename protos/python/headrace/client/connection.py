@@ -47,6 +47,10 @@ def channel_options(num_targets: int) -> tuple[tuple[str, int], ...]:
     )
 
 
+# What gRPC takes as one target of several addresses.
+_LISTS = ("ipv4:", "ipv6:")
+
+
 @dataclass(frozen=True, slots=True)
 class Targets:
     """The addresses of a client: one, or several gateways of the same system."""
@@ -57,6 +61,8 @@ class Targets:
     def of(cls, target: str | Sequence[str]) -> "Targets":
         """From what callers give."""
         addresses = (target,) if isinstance(target, str) else tuple(target)
+        if isinstance(target, str) and "," in target and not target.startswith(_LISTS):
+            raise ValueError(f"several targets are a list, not one text: {target!r}")
         if not addresses or not all(addresses):
             raise ValueError("a client needs at least one target")
         return cls(addresses)

@@ -12,7 +12,7 @@ from headrace.v1 import inference_service_pb2 as pb
 
 TRIAL_S = 4.0
 """How long another gateway has to take the stream up: above the 2 s for which it looks into the queue itself, and short
-enough for a second one within the 8 s and more that the request still lives when its gateway knows (docs/delivery.md)."""
+enough for a second one, if not for a third, within the 7 to 8 s that the request still lives when its gateway knows (docs/delivery.md)."""
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 5.0
