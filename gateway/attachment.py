@@ -43,12 +43,12 @@ class Attachment:
         """
         # Looked at before it is followed: joining lifts the order to cancel what everybody left.
         request_id, record = await self._lookup.find(text, tenant)
-        async with self.open_found(request_id, record, from_seq) as opened:
+        async with self.open_found(request_id, record, from_seq, is_trial=True) as opened:
             yield opened
 
     @asynccontextmanager
     async def open_found(
-        self, request_id: RequestId, record: Record, from_seq: int = 0
+        self, request_id: RequestId, record: Record, from_seq: int = 0, *, is_trial: bool = False
     ) -> AsyncIterator[Opened]:
         """A follower of a request that was just looked up, and may be followed by who looked.
 
@@ -67,6 +67,7 @@ class Attachment:
             if not record.terminal:
                 # Set before the answer is known: a lost answer may have joined all the same.
                 follower.is_joined = True
+                follower.is_trial = is_trial
                 joined = await follow(self._node, request_id, name, bound_s=_BOUND_S)
                 if joined is None:
                     raise request_not_found(str(request_id))

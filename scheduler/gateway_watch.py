@@ -43,34 +43,32 @@ class GatewayWatch:
         for gone in self._absences.keys() - gateways:
             del self._absences[gone]
             self._left.pop(gone, None)
-        for gateway in sorted(gateways):
-            absence = self._absences.setdefault(
-                gateway, Absence(LENGTHS.gateway_lease_s, LENGTHS.gateway_look_gap_s)
-            )
-            asked_s = self._led.clock()
-            try:
-                renewed_ago_s = await leases.look_at_gateway(
-                    self._node, gateway, bound_s=_TIMEOUT_S
-                )
-            except Unavailable:
-                absence.interrupt()
-                continue
-            lives = renewed_ago_s is not None
-            if absence.saw(
-                present=lives,
-                asked_s=asked_s,
-                now_s=self._led.clock(),
-                renewed_ago_s=renewed_ago_s,
-            ):
-                await self._leave(gateway, self._left.setdefault(gateway, set()))
-            elif lives:
-                self._left.pop(gateway, None)
+        # Beside each other: their leases may lie on nodes that are away, for which the others must not wait.
+        await asyncio.gather(*map(self._look_at, sorted(gateways)))
         gone_now = self._left.keys()
         self.num_orphans = sum(
             bool(one.gateways) and one.gateways <= gone_now for one in self._led.requests.values()
         )
         looks = [absence.next_look_s(INTERVAL_S) for absence in self._absences.values()]
         return min(looks, default=INTERVAL_S)
+
+    async def _look_at(self, gateway: str) -> None:
+        absence = self._absences.setdefault(
+            gateway, Absence(LENGTHS.gateway_lease_s, LENGTHS.gateway_look_gap_s)
+        )
+        asked_s = self._led.clock()
+        try:
+            renewed_ago_s = await leases.look_at_gateway(self._node, gateway, bound_s=_TIMEOUT_S)
+        except Unavailable:
+            absence.interrupt()
+            return
+        lives = renewed_ago_s is not None
+        if absence.saw(
+            present=lives, asked_s=asked_s, now_s=self._led.clock(), renewed_ago_s=renewed_ago_s
+        ):
+            await self._leave(gateway, self._left.setdefault(gateway, set()))
+        elif lives:
+            self._left.pop(gateway, None)
 
     async def _leave(self, gateway: str, left: set[str]) -> None:
         left &= self._led.requests.keys()

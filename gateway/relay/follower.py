@@ -37,6 +37,8 @@ class Follower:
         """Whether the request counts this follower, so that it has to leave."""
         self.expires_s = float("inf")
         """When the request's time is over, by this process's monotonic clock."""
+        self.is_trial = False
+        """Whether its client may still follow the request through another gateway: it attached, and was given nothing yet."""
         self.is_cut_off = False
         """Whether the gateway has lost the queue."""
         self._has_notice = False
@@ -104,6 +106,7 @@ class Follower:
                 events = self.mailbox.take()
                 break
         if events:
+            self.is_trial = False
             self._quiet_since_s = monotonic_s()
         return events
 

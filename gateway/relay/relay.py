@@ -189,7 +189,11 @@ class Relay:
             grace_ms = self._resume_grace_ms
         elif now_s >= follower.expires_s - _NEAR_DEADLINE_S:
             grace_ms = _DEADLINE_GRACE_MS
-        elif self._wakefulness.has_slept(now_s) or self._attendance.was_away(now_s):
+        elif (
+            follower.is_trial
+            or self._wakefulness.has_slept(now_s)
+            or self._attendance.was_away(now_s)
+        ):
             grace_ms = _ELSEWHERE_GRACE_MS
         else:
             grace_ms = 0

@@ -153,6 +153,26 @@ async def test_leaving_ends_the_look_for_another_gateway(
         assert await asyncio.to_thread(other.script.ended["Attach"].wait, 60)
 
 
+async def test_closing_as_a_pause_ends_makes_no_call(
+    script: Script, server: ScriptedServer
+) -> None:
+    """Closed by another task in the turn of the loop in which the pause is over."""
+    script.on("GenerateStream", stream([accepted()], grpc.StatusCode.UNAVAILABLE))
+    async with AsyncClient(server.target, timeout_s=60) as client:
+        tokens = client.stream("x", model="tiny", reattach=FAST)
+        wait = tokens._closed.wait
+
+        async def closed_at_the_end() -> Any:
+            try:
+                return await wait()
+            finally:
+                tokens.close()
+
+        tokens._closed.wait = closed_at_the_end  # type: ignore[method-assign, assignment]
+        assert [event.WhichOneof("event") async for event in tokens] == ["accepted"]
+    assert not script.of("Attach")
+
+
 async def test_attempts_are_bounded(script: Script, server: ScriptedServer) -> None:
     """When nobody answers, the stream fails with the typed error after the policy's attempts."""
     script.on("GenerateStream", stream([accepted()], grpc.StatusCode.UNAVAILABLE))

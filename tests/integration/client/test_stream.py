@@ -1,7 +1,7 @@
 """The sync client's streams: order, continuation, cancellation, deadlines."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -15,6 +15,7 @@ from headrace.client import (
     ReattachPolicy,
     Unavailable,
 )
+from headrace.v1 import inference_service_pb2 as pb
 from tests.integration.client.scripted import (
     REQUEST_ID,
     Script,
@@ -189,6 +190,53 @@ def test_closing_ends_the_look_for_another_gateway(
         assert not reader.is_alive()
         assert script.ended["GenerateStream"].wait(60)
         assert other.script.ended["Attach"].wait(60)
+
+
+def test_closing_as_a_pause_ends_leaves_no_call(client: Client, script: Script) -> None:
+    """Closed by another thread when the call that continues it is made, and not yet its own."""
+    script.on("GenerateStream", stream([accepted()], grpc.StatusCode.UNAVAILABLE))
+    script.on("Attach", hang_after([]))
+    tokens = client.stream("x", model="tiny", reattach=FAST)
+    begin, made = tokens._begin, []
+
+    def begin_and_close() -> Any:
+        call = begin()
+        made.append(call)
+        tokens.close()
+        return call
+
+    tokens._begin = begin_and_close  # type: ignore[method-assign]
+    assert [event.WhichOneof("event") for event in tokens] == ["accepted"]
+    (call,) = made
+    assert not call.is_active()
+
+
+def test_a_first_event_that_comes_too_late_is_none(
+    script: Script, server: ScriptedServer, other: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time for a look at another gateway is over just as its first event is there: the stream stays where it is."""
+
+    class Late:
+        """A timer that fires when it is called off."""
+
+        daemon = True
+
+        def __init__(self, _: float, fire: Callable[[], None]) -> None:
+            self.cancel = fire
+
+        def start(self) -> None:
+            pass
+
+    monkeypatch.setattr("headrace.client.stream.threading.Timer", Late)
+    script.on("GenerateStream", hang_after([accepted(), cut_off(0), delta(0, ["a"])]))
+    other.script.on("Attach", hang_after([pb.AttachResponse(event=accepted())]))
+    with Client([server.target, other.target], timeout_s=60) as client:
+        tokens = client.stream("x", model="tiny")
+        kinds = [next(tokens).WhichOneof("event") for _ in range(3)]
+        assert kinds == ["accepted", "keepalive", "delta"]
+        assert other.script.ended["Attach"].wait(60)
+        assert not script.ended["GenerateStream"].is_set()
+        tokens.close()
 
 
 def test_a_queue_that_is_away_is_waited_for(client: Client, script: Script) -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from common import keys
 from common.streams import following
+from common.streams.following import Record, read_record
+from gateway.relay.follower import Follower
 from headrace.v1 import inference_service_pb2 as pb
-from tests.integration.gateway.conftest import running_gateway
+from tests.integration.gateway.conftest import RunningGateway, running_gateway
 from tests.integration.gateway.requests import drain, request, text_of
 from tests.integration.gateway.scripted_scheduler import Led, ScriptedScheduler, words
 from tests.integration.gateway.statuses import retry_s
@@ -131,3 +133,31 @@ async def test_who_left_meanwhile_stays_away(
             await until(lambda: is_given_up(led))
             assert await led.cancel_flag() == "abandoned"
             assert not await followers(led)
+
+
+async def test_a_failed_look_at_another_gateway_cancels_nothing(
+    gateway: RunningGateway,
+    other_gateway: RunningGateway,
+    scheduler: ScriptedScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who attached, was given nothing in time and left may follow elsewhere still, though nobody counts him there."""
+    call = gateway.inference.GenerateStream(request())
+    led = await scheduler.next()
+    await anext(aiter(call))
+    await following.leave(led.node, led.id, f"{led.log}:", grace_ms=60_000, bound_s=None)
+    assert await is_given_up(led)
+
+    async def never(_: Follower, __: Record) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Follower, "start_from", never)
+    trial = other_gateway.inference.Attach(pb.AttachRequest(request_id=str(led.id)))
+    reading = asyncio.ensure_future(trial.read())
+    await until(lambda: followers(led))
+    trial.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    await until(lambda: is_given_up(led))
+    record = await read_record(led.node, led.id, bound_s=None)
+    assert record is not None
+    assert not record.cancel

@@ -108,6 +108,9 @@ def test_targets() -> None:
     assert Targets.of(["a", "b"]).after(1) == 0
     with pytest.raises(ValueError, match="at least one target"):
         Targets.of([])
+    with pytest.raises(ValueError, match="a list"):
+        Targets.of("a:1,b:2")
+    assert Targets.of("ipv4:10.0.0.1:1,10.0.0.2:1").after(0) == 0
 
 
 def test_a_dead_path_is_noticed_while_the_request_lives() -> None:

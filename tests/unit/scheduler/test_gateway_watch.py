@@ -1,5 +1,6 @@
 """When the clients of a gateway that died are let go: within its lease, by the clock alone."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from common.streams.scripts import script_digest
 from common.streams.vault import Vault
 from scheduler.gateway_watch import GatewayWatch
 from tests.support.fake_clock import FakeClock
+from tests.support.time_scale import scaled
 
 LEASE_S = LENGTHS.gateway_lease_s
 DIED_S = 1007.0
@@ -84,6 +86,32 @@ async def test_a_killed_gateways_clients_are_let_go_within_its_lease(phase: int)
     lapsed_s = node.last_renewal_s() + LEASE_S
     assert lapsed_s <= when_s <= lapsed_s + SLACK_S
     assert when_s <= DIED_S + LEASE_S + SLACK_S
+
+
+class NodeThatWaitsForAll(FakeNode):
+    """Answers nobody before it was asked for all three gateways."""
+
+    all_asked: asyncio.Barrier
+
+    async def execute_command(self, _command, digest, _num_keys, key, *rest):
+        assert digest == script_digest("look_lease")
+        await self.all_asked.wait()
+        return [b"1", round(1000 * LEASE_S)]
+
+
+async def test_a_gateway_whose_lease_cannot_be_read_keeps_no_other_waiting():
+    """Leases lie on several nodes of a cluster, of which some may be away: all are looked at beside each other."""
+    clock = FakeClock()
+    node = NodeThatWaitsForAll(clock, clock())
+    node.all_asked = asyncio.Barrier(3)
+    request_id = RequestId.make("m", 1)
+    gateways = frozenset({"a", "b", "c"})
+    request = SimpleNamespace(id=request_id, key=str(request_id), gateways=gateways)
+    led = SimpleNamespace(requests={request.key: request}, clock=clock)
+    watch = GatewayWatch(node, led, grace_s=2.0)  # type: ignore[arg-type]
+    async with asyncio.timeout(scaled(30)):
+        await watch.look()
+    assert watch.num_orphans == 0
 
 
 @pytest.mark.parametrize("away_s", [1.0, 3.0, 30.0])

@@ -177,7 +177,8 @@ class AsyncTokenStream(Following):
             async with asyncio.timeout(pause_s):
                 await self._closed.wait()
         except TimeoutError:
-            self._call = self._begin()
+            if not self._closed.is_set():
+                self._call = self._begin()
 
     def _closed_error(self) -> Cancelled:
         return Cancelled("the stream was closed", code="CANCELLED", request_id=self.request_id)

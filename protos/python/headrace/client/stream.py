@@ -129,7 +129,14 @@ class TokenStream(Following):
     def _try(self, call: _Call) -> pb.GenerateStreamResponse | None:
         """The first event of a call, if that is there soon."""
         first = None
-        timer = threading.Timer(TRIAL_S, call.cancel)
+        # Whoever takes it has decided: the timer that it took too long, or the first event that it did not.
+        decision = threading.Lock()
+
+        def give_up() -> None:
+            if decision.acquire(blocking=False):
+                call.cancel()
+
+        timer = threading.Timer(TRIAL_S, give_up)
         timer.daemon = True
         timer.start()
         try:
@@ -139,6 +146,8 @@ class TokenStream(Following):
             pass  # this stream goes on
         finally:
             timer.cancel()
+            if not decision.acquire(blocking=False):
+                first = None
             if first is None:
                 call.cancel()
         return first
@@ -161,6 +170,8 @@ class TokenStream(Following):
             raise self._given_up(error) from cause
         if not self._closed.wait(pause_s):
             self._call = self._begin()
+            if self._closed.is_set():  # closed meanwhile: whoever did it has not seen this call
+                self._call.cancel()
 
     def _begin(self) -> _Call:
         """Where it is known that the request was accepted, it is followed."""
