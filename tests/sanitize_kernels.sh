@@ -23,4 +23,5 @@ ls worker/kernels/_native* >/dev/null
 LD_PRELOAD="$("$CXX" -print-file-name=libasan.so) $("$CXX" -print-file-name=libubsan.so)" \
   ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 PYTHONPATH="$copy" \
   "$python" -m pytest -q -s -p no:cacheprovider tests/unit/worker/kernels tests/unit/worker/lean/test_lean.py \
+  tests/unit/worker/sampling/test_kernel_draw.py tests/unit/worker/sampling/test_scores.py \
   --deselect tests/unit/worker/kernels/test_sources.py::test_nothing_that_is_built_lies_among_the_sources
