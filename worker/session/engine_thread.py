@@ -71,6 +71,8 @@ class EngineThread:
         def begin(engine: Engine) -> None:
             engine.reset()
             self._sink = sink
+            # Before anybody can ask: the new session begins with what it tells.
+            self.status = self._look(progress_s=None)
             loop.call_soon_threadsafe(done.set)
 
         self._commands.put(begin)
