@@ -157,14 +157,8 @@ class Program {
   }
 
   static void share_attention(const hk_model& m, const hk_step& step, std::vector<Share>& shares) {
-    const int per_share = kMostLines / (m.heads / m.kv_heads);
     shares.clear();
-    for (int row = 0; row < step.num_rows; row++)
-      for (int first = step.row_first[row]; first < step.row_first[row + 1]; first += per_share)
-        for (int head = 0; head < m.kv_heads; head++) {
-          const int end = step.row_first[row + 1];
-          shares.push_back({row, head, first, first + per_share < end ? first + per_share : end});
-        }
+    for (int row = 0; row < step.num_rows; row++) share(m, row, step.row_first[row], step.row_first[row + 1], shares);
   }
 
  private:
@@ -189,16 +183,23 @@ class Program {
     is_chained_ = rows >= kLeastChainRows * (threads > 1 ? threads : 2);
   }
 
-  // In the last layer only tokens with logits look back.
+  // In the last layer only tokens with logits look back, neighbours of a row together.
   void share_last_attention() {
-    const int per_share = kMostLines / (m_.heads / m_.kv_heads);
     e_->last_shares.clear();
     for (int i = 0, end; i < step_.num_logits; i = end) {
       const int first = step_.logit_tokens[i], row = step_.rows[first];
-      for (end = i + 1; end < step_.num_logits && end - i < per_share; end++)
+      for (end = i + 1; end < step_.num_logits; end++)
         if (step_.logit_tokens[end] != first + end - i || step_.rows[first + end - i] != row) break;
-      for (int head = 0; head < m_.kv_heads; head++) e_->last_shares.push_back({row, head, first, first + end - i});
+      share(m_, row, first, first + end - i, e_->last_shares);
     }
+  }
+
+  // Tokens first <= t < last of a row, in pieces that an item of attention has room for.
+  static void share(const hk_model& m, int row, int first, int last, std::vector<Share>& shares) {
+    const int per_share = kMostLines / (m.heads / m.kv_heads);
+    for (; first < last; first += per_share)
+      for (int head = 0; head < m.kv_heads; head++)
+        shares.push_back({row, head, first, first + per_share < last ? first + per_share : last});
   }
 
   // Up to the keys and values of these rows.
